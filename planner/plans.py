@@ -1,0 +1,112 @@
+"""Plans: what a user types (`Degrees`), and many plans at once as arrays (`PlanBatch`).
+
+Degrees obey (docs/model.md):
+
+    world_size = tp · cp · pp · dp            dp = dp_replicate · dp_shard
+    world_size = etp · ep · pp · edp          micro_batch · micro_batches · dp = global_batch
+
+Ranks are numbered with tp innermost, then cp, dp_shard, dp_replicate, and pp outermost, as Megatron-Core's
+default order `tp-cp-ep-dp-pp` and torchtitan's mesh do; the experts' mesh is etp, ep, edp, pp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+RECOMPUTE_MODES = ("none", "selective", "full")
+CP_COMM_KINDS = ("p2p", "a2a", "allgather", "a2a+p2p")
+MOE_DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """One plan as a user states it; None means "the default for the framework".
+
+    Attributes:
+        layers_per_stage: layers of each pipeline chunk, `pp` or `pp·vpp` numbers in the order the layers run.
+        recompute_layers: layers recomputed on each stage (recompute full only); None for all.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    dp_replicate: int | None = None
+    micro_batch: int = 1
+    zero: int | None = None
+    schedule: str | None = None
+    sequence_parallel: bool | None = None
+    recompute: str = "none"
+    recompute_layers: int | None = None
+    layers_per_stage: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBatch:
+    """Plans as arrays, all of shape [plans].
+
+    Attributes:
+        sp: 1 where sequence parallelism is on.
+        schedule: index into `schedules.SCHEDULES`.
+        recompute: index into `RECOMPUTE_MODES`.
+        recompute_layers: layers recomputed on each stage under `full`.
+        split: index into a `SplitTable` of the same problem.
+    """
+
+    tp: IntArray
+    sp: IntArray
+    cp: IntArray
+    pp: IntArray
+    vpp: IntArray
+    ep: IntArray
+    etp: IntArray
+    dp: IntArray
+    dp_replicate: IntArray
+    micro_batch: IntArray
+    micro_batches: IntArray
+    zero: IntArray
+    schedule: IntArray
+    recompute: IntArray
+    recompute_layers: IntArray
+    split: IntArray
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def dp_shard(self) -> IntArray:
+        """Data-parallel ranks among which the ZeRO stage shards; 1 under ZeRO 0."""
+        return np.where(self.zero > 0, self.dp // self.dp_replicate, 1)
+
+    @property
+    def shown_dp_replicate(self) -> IntArray:
+        """Replicas as printed: all data-parallel ranks under ZeRO 0."""
+        return self.dp // self.dp_shard
+
+    @property
+    def world_size(self) -> IntArray:
+        """GPUs used."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def edp(self) -> IntArray:
+        """Data-parallel degree of the experts."""
+        return self.world_size // (self.etp * self.ep * self.pp)
+
+    def take(self, index: NDArray[np.intp] | slice) -> PlanBatch:
+        """The plans at an index."""
+        return PlanBatch(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @classmethod
+    def stack(cls, rows: list[Mapping[str, int]]) -> PlanBatch:
+        """A batch from one mapping of column to value a plan."""
+        return cls(**{f.name: np.array([row[f.name] for row in rows], dtype=np.int64) for f in fields(cls)})

@@ -1,0 +1,257 @@
+"""A planning problem: model, training job, cluster, framework stack, calibration, each with its origin.
+
+`build_problem` turns what a user named into one immutable `Problem`; `problem_from_inputs` rebuilds it from
+the `inputs` of a saved result, so that every later command works from the file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwright.errors import ConflictError, InvalidValueError, unknown_name
+from shardwright.hardware.catalog import cluster_from_dict, load_cluster
+from shardwright.hardware.cluster import Cluster
+from shardwright.hardware.device import Device
+from shardwright.hardware.kernels import KernelFit, load_fit
+from shardwright.models.catalog import load_model, model_from_dict
+from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS
+from shardwright.models.graph import ModelGraph
+from shardwright.models.job import TrainingJob
+from shardwright.planner.overrides import apply_overrides
+from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
+
+FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
+METERS = ("allocated", "reserved", "device")
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricingOptions:
+    """What every pricing command takes; None means "the stack's default".
+
+    Attributes:
+        grad_dtype: "fp32" or "bf16".
+        framework: one of `FRAMEWORKS` (`torchrun` is another word for `pytorch`).
+        memory_margin_gib: memory kept free on every device, GiB.
+        memory_meter: which reading `memory.meters` headlines; feasibility always uses the device's.
+        overrides: what-if statements `key=value` on the inputs, such as `cluster.internode_bytes_per_s=25e9`.
+        gpus: use the first so many GPUs of the cluster.
+    """
+
+    precision: str = "bf16"
+    optimizer: str = "adam"
+    grad_dtype: str | None = None
+    framework: str = "any"
+    stack: str | None = None
+    memory_margin_gib: float = 0.0
+    memory_meter: str = "device"
+    overrides: tuple[str, ...] = ()
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A value in force and where it comes from: given, preset, default or inferred."""
+
+    key: str
+    value: Any
+    origin: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"key": self.key, "value": self.value, "origin": self.origin}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Everything a price depends on, except the plan itself."""
+
+    job: TrainingJob
+    cluster: Cluster
+    stack: StackProfile
+    kernels: KernelFit
+    framework: str
+    memory_margin_bytes: int
+    memory_meter: str
+    assumptions: tuple[Assumption, ...] = field(default=())
+
+    @property
+    def graph(self) -> ModelGraph:
+        """The model's layer graph."""
+        return self.job.graph
+
+    @property
+    def device(self) -> Device:
+        """The device every rank runs on."""
+        return self.cluster.device
+
+    def to_inputs(self) -> dict[str, Any]:
+        """The self-contained `inputs` of a result."""
+        from dataclasses import asdict
+
+        from shardwright.documents import digest
+
+        stack = asdict(self.stack) | {"aliases": list(self.stack.aliases), "selective_modules": list(self.stack.selective_modules)}
+        return {
+            "model": self.graph.spec.to_dict(),
+            "cluster": self.cluster.to_dict(),
+            "training": {
+                "seq_len": self.job.seq_len,
+                "global_batch": self.job.global_batch,
+                "precision": self.job.precision.id,
+                "optimizer": self.job.optimizer.id,
+                "grad_bytes": self.job.grad_bytes,
+            },
+            "calibration": {"name": self.kernels.id, "digest": digest(stack), "inline": {"stack": stack}},
+            "stack": self.stack.id,
+            "search": {
+                "framework": self.framework,
+                "memory_margin_bytes": self.memory_margin_bytes,
+                "memory_meter": self.memory_meter,
+                "objective": "throughput",
+            },
+        }
+
+
+def build_problem(
+    model: str | ModelGraph,
+    cluster: str | Cluster,
+    *,
+    seq_len: int,
+    global_batch: int,
+    options: PricingOptions | None = None,
+) -> Problem:
+    """The problem a user describes.
+
+    Args:
+        model: a preset id, a path, or a graph.
+        cluster: `NODE:COUNT[xG]`, a path, or a cluster.
+        seq_len: tokens a sequence.
+        global_batch: sequences a step.
+
+    Raises:
+        ShardwrightError: an unknown name, or a value outside what is allowed.
+    """
+    chosen = options or PricingOptions()
+    framework = _framework(chosen.framework)
+    _one_of("memory meter", chosen.memory_meter, METERS, "--memory-meter")
+    if not 0 <= chosen.memory_margin_gib <= 1024:
+        raise InvalidValueError(f"{chosen.memory_margin_gib} GiB", where="--memory-margin", hint="give 0 to 1024 GiB")
+    graph = load_model(model) if isinstance(model, str) else model
+    machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    if chosen.gpus is not None:
+        machine = machine.truncated(chosen.gpus)
+    stack = load_stack(chosen.stack or DEFAULT_STACKS[framework])
+    graph, machine, stack = apply_overrides(graph, machine, stack, chosen.overrides)
+    job = TrainingJob(
+        graph=graph,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        precision=PRECISIONS[_one_of("precision", chosen.precision, PRECISIONS, "--precision")],
+        optimizer=OPTIMIZERS[_one_of("optimizer", chosen.optimizer, OPTIMIZERS, "--optimizer")],
+        grad_bytes=_grad_bytes(chosen, stack),
+    )
+    problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
+    return replace(problem, assumptions=_assumptions(problem, chosen))
+
+
+def problem_from_inputs(inputs: Mapping[str, Any]) -> Problem:
+    """The problem stored in the `inputs` of a result or a plan.
+
+    Raises:
+        ShardwrightError: a part is missing or out of range.
+    """
+    training, search = inputs["training"], inputs["search"]
+    job = TrainingJob(
+        graph=model_from_dict(inputs["model"]),
+        seq_len=training["seq_len"],
+        global_batch=training["global_batch"],
+        precision=PRECISIONS[_one_of("precision", training["precision"], PRECISIONS, "inputs.training.precision")],
+        optimizer=OPTIMIZERS[_one_of("optimizer", training["optimizer"], OPTIMIZERS, "inputs.training.optimizer")],
+        grad_bytes=training["grad_bytes"],
+    )
+    stack = stack_from_dict(inputs["calibration"]["inline"]["stack"])
+    cluster = cluster_from_dict(inputs["cluster"])
+    problem = _assembled(
+        job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"]
+    )
+    made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
+    return replace(problem, assumptions=made)
+
+
+def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str) -> Problem:
+    device = cluster.device
+    if job.precision.compute not in device.peak_flops:
+        able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops]
+        raise InvalidValueError(
+            f"{device.id} has no {job.precision.compute} arithmetic", where="--precision", hint="it can do " + ", ".join(able)
+        )
+    return Problem(
+        job=job,
+        cluster=cluster,
+        stack=stack,
+        kernels=load_fit(device.kernels),
+        framework=framework,
+        memory_margin_bytes=margin,
+        memory_meter=meter,
+    )
+
+
+def _framework(name: str) -> str:
+    return _one_of("framework", "pytorch" if name == "torchrun" else name, FRAMEWORKS, "--framework")
+
+
+def _one_of(kind: str, given: str, known: Sequence[str] | Mapping[str, Any], where: str) -> str:
+    if given not in known:
+        raise unknown_name(kind, given, list(known), where=where)
+    return given
+
+
+def _grad_bytes(options: PricingOptions, stack: StackProfile) -> int:
+    if options.grad_dtype is None:
+        return stack.grad_bytes
+    return GRAD_DTYPES[_one_of("gradient dtype", options.grad_dtype, GRAD_DTYPES, "--grad-dtype")]
+
+
+def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
+    job, stack = problem.job, problem.stack
+    return [
+        ("training.precision", job.precision.id),
+        ("training.optimizer", job.optimizer.id),
+        ("training.grad_bytes", job.grad_bytes),
+        ("framework", problem.framework),
+        ("stack", stack.id),
+        ("memory.margin_bytes", problem.memory_margin_bytes),
+        ("memory.meter", problem.memory_meter),
+        ("memory.context_bytes", stack.context_bytes),
+        ("memory.allocator_slack", stack.allocator_slack),
+        ("device.memory_bytes", problem.device.memory_bytes),
+        ("attention.fused", stack.fused_attention),
+        ("zero.shards_over", "dp_shard x cp"),
+        ("vocabulary.padded_to", "multiple of 128 x tp"),
+        ("moe.routing", "balanced"),
+        ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
+        ("kernels.sustained_factor", problem.kernels.sustained_factor),
+    ]
+
+
+def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption, ...]:
+    defaults = PricingOptions()
+    given = {
+        "training.precision": options.precision != defaults.precision,
+        "training.optimizer": options.optimizer != defaults.optimizer,
+        "training.grad_bytes": options.grad_dtype is not None,
+        "framework": options.framework != defaults.framework,
+        "stack": options.stack is not None,
+        "memory.margin_bytes": options.memory_margin_gib != 0,
+        "memory.meter": options.memory_meter != defaults.memory_meter,
+    }
+    preset = {"device.memory_bytes", "kernels.sustained_factor"}
+    rows = [
+        Assumption(key=k, value=v, origin="given" if given.get(k) else "preset" if k in preset else "default")
+        for k, v in _values_in_force(problem)
+    ]
+    rows += [Assumption(key=f"set.{text.partition('=')[0]}", value=text.partition("=")[2], origin="given") for text in options.overrides]
+    return tuple(rows)

@@ -1,0 +1,158 @@
+"""Stack profiles: what a training framework does that physics does not decide, as data.
+
+`load_stack(id)` reads one profile; `stack_for(framework name)` finds the profile a framework name belongs to.
+Each number in a profile says where it comes from in the profile's own `sources`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any
+
+from shardwright.documents import parse_yaml
+from shardwright.errors import DamagedFileError, unknown_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackProfile:
+    """Facts of a training stack.
+
+    Attributes:
+        framework: the target family: megatron, torchtitan, pytorch or deepspeed.
+        fused_attention: False where the scores are written to memory (two batched GEMMs and a softmax).
+        attention_backend: key of the kernel fit's backend factors.
+        kernels_per_layer: kernels launched by one forward pass of a dense layer.
+        moe_kernels_per_layer: kernels a routed layer adds.
+        host_s_per_kernel: time the host needs to launch one kernel.
+        elementwise_factor: memory traffic of elementwise operators relative to fully fused kernels.
+        score_bytes_forward, score_bytes_backward: traffic per attention score where attention is not fused.
+        score_saved_bytes: bytes kept per attention score where attention is not fused.
+        tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
+        cp_hidden: fraction of the attention time that hides context-parallel exchange.
+        p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
+        dp_exposed_floor: fraction of gradient reduction that stays exposed at least.
+        fsdp_interference: slowdown of the overlapped part under fully sharded data parallelism.
+        fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
+        fsdp_reduce_every_micro_batch: gradients are reduced after each micro-batch rather than after the last.
+        moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
+        broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
+        selective_modules: operator modules recomputed by `selective`.
+        optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
+        logit_bytes: memory traffic per logit of the loss, forward and backward.
+        logit_saved_bytes: bytes per logit held at the peak of the loss.
+        context_bytes, nccl_bytes_per_group: memory the driver and the communicators take.
+        allocator_slack: reserved over allocated memory, minus one.
+        grad_bytes: bytes of a gradient where the user names none.
+        zero_stage: ZeRO stage where the user names none.
+        bucket_bytes: communication buffers of gradient reduction.
+        sequence_parallel: whether sequence parallelism is on by default when tp > 1.
+        flops_convention: how the stack's own MFU counts attention: full or causal.
+        aliases: names of frameworks and releases this profile describes.
+        sources: where each number comes from.
+    """
+
+    id: str
+    framework: str
+    description: str
+    fused_attention: bool
+    attention_backend: str
+    kernels_per_layer: float
+    moe_kernels_per_layer: float
+    host_s_per_kernel: float
+    elementwise_factor: float
+    score_bytes_forward: float
+    score_bytes_backward: float
+    score_saved_bytes: float
+    tp_exposed: float
+    ep_exposed: float
+    cp_hidden: float
+    p2p_exposed: float
+    p2p_exposed_interleaved: float
+    dp_exposed_floor: float
+    fsdp_interference: float
+    fsdp_gathers_per_step: str
+    fsdp_reduce_every_micro_batch: bool
+    moe_host_forward_s: float
+    moe_host_backward_s: float
+    broadcast_s_per_rank: float
+    selective_modules: tuple[str, ...]
+    optimizer_bytes_per_sharded_parameter: float
+    optimizer_bytes_per_parameter: float
+    logit_bytes: float
+    logit_saved_bytes: float
+    context_bytes: int
+    nccl_bytes_per_group: int
+    allocator_slack: float
+    grad_bytes: int
+    zero_stage: int
+    bucket_bytes: int
+    sequence_parallel: bool
+    flops_convention: str
+    aliases: tuple[str, ...]
+    sources: Mapping[str, str]
+
+
+#: The stack used for a `--framework`; `any` plans with Megatron-Core's facts.
+DEFAULT_STACKS: Mapping[str, str] = {
+    "any": "megatron-core",
+    "megatron": "megatron-core",
+    "torchtitan": "torchtitan",
+    "pytorch": "pytorch-fsdp2",
+    "torchrun": "pytorch-fsdp2",
+    "deepspeed": "deepspeed",
+}
+
+
+def stack_ids() -> tuple[str, ...]:
+    """Ids of all profiles, sorted."""
+    folder = resources.files("shardwright.planner.stacks")
+    return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml")))
+
+
+@functools.cache
+def load_stack(stack_id: str) -> StackProfile:
+    """One profile.
+
+    Raises:
+        UnknownNameError: there is no such profile.
+        DamagedFileError: the profile lacks a field or has one too many.
+    """
+    if stack_id not in stack_ids():
+        raise unknown_name("stack", stack_id, stack_ids(), where="--stack")
+    text = resources.files("shardwright.planner.stacks").joinpath(f"{stack_id}.yaml").read_text(encoding="utf-8")
+    return stack_from_dict(_inherited(parse_yaml(text, f"{stack_id}.yaml").data))
+
+
+def stack_from_dict(data: Mapping[str, Any]) -> StackProfile:
+    """A profile from its mapping (the exact fields of `StackProfile`)."""
+    wanted = {f.name for f in fields(StackProfile)}
+    if set(data) != wanted:
+        odd = sorted(set(data) ^ wanted)
+        raise DamagedFileError(f"the stack profile {data.get('id')!r} has missing or unknown fields: {', '.join(odd)}")
+    made = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return StackProfile(**made)
+
+
+def stack_for(framework_name: str) -> str | None:
+    """Id of the profile that lists the longest alias found at the start of a framework name, or None."""
+    name = framework_name.lower()
+    matches = [
+        (len(alias), stack_id)
+        for stack_id in stack_ids()
+        for alias in load_stack(stack_id).aliases
+        if name.startswith(alias.lower())
+    ]
+    return max(matches)[1] if matches else None
+
+
+def _inherited(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the profile named by `extends`, overlaid by this one's own; aliases are never inherited."""
+    parent = data.pop("extends", None)
+    if parent is None:
+        return data
+    base = load_stack(parent)
+    merged = {f.name: getattr(base, f.name) for f in fields(base)}
+    return merged | {"aliases": []} | data | {"sources": dict(base.sources) | data.get("sources", {})}
