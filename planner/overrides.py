@@ -1,0 +1,188 @@
+"""What-if statements on the inputs: `--set cluster.internode_bytes_per_s=25e9`.
+
+    KEY=VALUE      KEY = model.<field> | cluster.<field> | stack.<field>
+
+`<field>` is a name of the record's own JSON form, with dots for nesting; the leading parts may be left out
+(`cluster.memory_bytes` finds `groups.node.device.memory_bytes`; where a name stands at several depths the
+outermost is meant). A statement on the cluster holds for all groups of nodes. VALUE is read as JSON where it
+is JSON (`25e9`, `true`, `null`, `"text"`) and as plain text otherwise, and must be of the old value's kind.
+
+    apply_overrides -> _statement (KEY=VALUE) -> _find (which field) -> _coerced (of which kind) -> from_dict
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardwright.documents import rounded
+from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, unknown_name
+from shardwright.hardware.catalog import cluster_from_dict
+from shardwright.hardware.cluster import Cluster
+from shardwright.models.catalog import model_from_dict
+from shardwright.models.graph import ModelGraph
+from shardwright.planner.stacks import StackProfile, stack_from_dict
+
+ROOTS = ("model", "cluster", "stack")
+WHERE = "--set"
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One `ROOT.KEY=VALUE`.
+
+    Attributes:
+        root: which record it changes.
+        key: the field, as the user wrote it, without the root.
+        value: the parsed value.
+        raw: the value's text.
+    """
+
+    root: str
+    key: str
+    value: Any
+    raw: str
+
+    @property
+    def where(self) -> str:
+        """The place that errors name."""
+        return f"{WHERE} {self.root}.{self.key}"
+
+
+def apply_overrides(
+    graph: ModelGraph, cluster: Cluster, stack: StackProfile, overrides: Sequence[str]
+) -> tuple[ModelGraph, Cluster, StackProfile]:
+    """The inputs with every statement applied; records without a statement are returned as they are.
+
+    Args:
+        graph: the model.
+        cluster: the machine.
+        stack: the training stack.
+        overrides: statements `KEY=VALUE`.
+
+    Raises:
+        InvalidValueError: no `KEY=VALUE`, or a value of another kind than the one it replaces.
+        UnknownNameError: a key that names no field.
+        ConflictError: two statements give one key different values.
+    """
+    statements = [_statement(text) for text in overrides]
+    _refuse_contradictions(statements)
+    models = [s for s in statements if s.root == "model"]
+    clusters = [s for s in statements if s.root == "cluster"]
+    stacks = [s for s in statements if s.root == "stack"]
+    if models:
+        graph = _rebuilt(model_from_dict, graph.spec.to_dict(), models)
+    if clusters:
+        cluster = _rebuilt(cluster_from_dict, cluster.to_dict(), clusters)
+    if stacks:
+        stack = _rebuilt(stack_from_dict, asdict(stack), stacks)
+    return graph, cluster, stack
+
+
+def _statement(text: str) -> Statement:
+    name, separator, raw = text.partition("=")
+    root, dot, key = name.strip().partition(".")
+    if not separator or not raw.strip():
+        raise InvalidValueError(f"{text!r} is no KEY=VALUE", where=WHERE, hint="write cluster.internode_bytes_per_s=25e9")
+    if root not in ROOTS:
+        raise unknown_name("input", root, ROOTS, where=f"{WHERE} {name}")
+    if not dot or not key:
+        raise InvalidValueError(f"{name!r} names no field", where=WHERE, hint=f"write {root}.FIELD=VALUE")
+    return Statement(root=root, key=key, value=_scalar(raw.strip(), name), raw=raw.strip())
+
+
+def _scalar(raw: str, name: str) -> Any:
+    not_finite = InvalidValueError(f"{raw[:40]} is no finite number", where=f"{WHERE} {name}", hint="give a plain number")
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, RecursionError):
+        return raw
+    except ValueError as error:
+        raise not_finite from error
+    if value in (float("inf"), float("-inf")):
+        raise not_finite
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _refuse_contradictions(statements: Sequence[Statement]) -> None:
+    seen: dict[tuple[str, str], Statement] = {}
+    for statement in statements:
+        first = seen.setdefault((statement.root, statement.key), statement)
+        if first.value != statement.value:
+            message = f"{statement.root}.{statement.key} is set to {first.raw} and to {statement.raw}"
+            raise ConflictError(message, where=WHERE, hint="keep one of the two")
+
+
+def _rebuilt(from_dict: Any, data: Mapping[str, Any], statements: Sequence[Statement]) -> Any:
+    plain = _copied(data)
+    for statement in statements:
+        _set(plain, statement)
+    try:
+        return from_dict(plain)
+    except ShardwrightError as error:
+        names = ", ".join(s.where for s in statements)
+        error.where = f"{names} ({error.where})" if error.where else names
+        raise
+
+
+def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(rounded(data, 17)))
+    return made
+
+
+def _set(data: dict[str, Any], statement: Statement) -> None:
+    wanted = tuple(statement.key.split("."))
+    fields = sorted(dict.fromkeys(path for path, _, _ in _fields(data, ())), key=len)
+    found = next((path for path in fields if path[-len(wanted) :] == wanted), None)
+    if found is None:
+        names = {".".join(p) for p in fields} | {p[-1] for p in fields}
+        raise unknown_name(f"{statement.root} field", statement.key, names, where=statement.where)
+    for path, holder, key in list(_fields(data, ())):
+        if path == found:
+            holder[key] = _coerced(holder[key], statement)
+
+
+def _fields(data: dict[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
+    """Every field with its path; the items of a list of mappings share one path."""
+    for key, value in data.items():
+        here = (*path, key)
+        yield here, data, key
+        inner = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+        for item in inner:
+            if isinstance(item, dict):
+                yield from _fields(item, here)
+
+
+def _coerced(old: Any, statement: Statement) -> Any:
+    value = statement.value
+    if isinstance(old, dict) or (isinstance(old, list) and any(isinstance(i, dict) for i in old)):
+        inner = list(old if isinstance(old, dict) else old[0])
+        hint = "set one of its parts: " + ", ".join(f"{statement.root}.{statement.key}.{k}" for k in inner[:6])
+        raise InvalidValueError(f"{statement.root}.{statement.key} is a group of values", where=statement.where, hint=hint)
+    if isinstance(old, str):
+        return value if isinstance(value, str) else statement.raw
+    if isinstance(old, int) and not isinstance(old, bool) and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if old is None or _kind(value) == _kind(old) or value is None:
+        return value
+    raise InvalidValueError(
+        f"{statement.raw[:40]!r} is {_kind(value)}; {statement.root}.{statement.key} is {_kind(old)} ({str(old)[:40]})",
+        where=statement.where,
+        hint=f"give {_kind(old)}",
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, (int, float)):
+        return "a number"
+    return {str: "text", list: "a list", dict: "a group"}.get(type(value), "null")
