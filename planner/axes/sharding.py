@@ -1,0 +1,139 @@
+"""Sizes of named dims on one rank, for many combinations of degrees at once.
+
+One rule serves every operator and tensor; it looks at the roles of dims, never at names of operators:
+
+    tensor          size / tp, rounded up (vocab is padded to a multiple of 128·tp first)
+    expert          size / ep            expert-tensor   size / etp
+    batch           micro_batch          seq             seq_len / cp, and / tp where sequence parallelism is on
+                                                         and nothing beside it has the role tensor
+    routed          micro_batch · seq_len / cp · topk / s · g      rows the experts of a rank receive (balanced)
+
+with s = tp under sequence parallelism (each rank routes its own part of the sequence) and g = etp, since the
+experts' tensor-parallel group gathers the rows of all its members.
+
+`OperatorKeys` are the degrees that operators depend on; `LocalSizes` computes the table above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from shardwright.models.dims import ROLES
+from shardwright.models.graph import TensorSpec
+from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
+
+VOCAB_MULTIPLE = 128
+"""Vocabularies are padded to a multiple of this times tp (Megatron-LM `--make-vocab-size-divisible-by`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorKeys:
+    """Degrees that operator times depend on, arrays of shape [keys], and the sequence length."""
+
+    tp: IntArray
+    sp: IntArray
+    cp: IntArray
+    ep: IntArray
+    etp: IntArray
+    micro_batch: IntArray
+    seq_len: int
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def sequence_split(self) -> IntArray:
+        """Further split of the sequence outside tensor-parallel regions."""
+        return np.where(self.sp > 0, self.tp, 1)
+
+
+def unique_keys(batch: PlanBatch, seq_len: int) -> tuple[OperatorKeys, IntArray]:
+    """The distinct keys of a batch and, for each plan, the index of its key."""
+    names = [f.name for f in fields(OperatorKeys) if f.name != "seq_len"]
+    columns = [getattr(batch, name) for name in names]
+    code = np.zeros(len(batch), dtype=np.int64)
+    for column in columns:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    return OperatorKeys(**{n: c[first] for n, c in zip(names, columns, strict=True)}, seq_len=seq_len), inverse
+
+
+class LocalSizes:
+    """Sizes of a layer's dims on one rank; every method returns arrays of shape [keys].
+
+    Args:
+        dims: fixed sizes of the layer's dims.
+        keys: degrees.
+    """
+
+    def __init__(self, dims: Mapping[str, int], keys: OperatorKeys) -> None:
+        self._dims = dims
+        self._keys = keys
+        self._cache: dict[tuple[str, bool], FloatArray] = {}
+
+    def dim(self, name: str, *, beside_tensor: bool) -> FloatArray:
+        """Local size of one dim; `beside_tensor` tells that a dim of role tensor stands beside it."""
+        found = self._cache.get((name, beside_tensor))
+        if found is None:
+            found = self._cache[name, beside_tensor] = self._local(name, beside_tensor)
+        return found
+
+    def product(self, dims: Iterable[str], *, beside_tensor: bool | None = None) -> FloatArray:
+        """Product of local sizes; whether a tensor dim is among them is seen from the dims if not told."""
+        names = tuple(dims)
+        beside = has_tensor_dim(names) if beside_tensor is None else beside_tensor
+        total = np.ones(len(self._keys))
+        for name in names:
+            total = total * self.dim(name, beside_tensor=beside)
+        return total
+
+    def whole_sequence(self) -> FloatArray:
+        """The sequence length, not divided."""
+        return np.full(len(self._keys), float(self._keys.seq_len))
+
+    def elements(self, tensor: TensorSpec) -> FloatArray:
+        """Elements of a tensor on one rank."""
+        return self.product(tensor.dims)
+
+    def bytes(self, tensor: TensorSpec, activation_bytes: float) -> FloatArray:
+        """Bytes of a tensor on one rank, in the activation type where it states none."""
+        width = activation_bytes if tensor.bytes_per_element is None else tensor.bytes_per_element
+        return self.elements(tensor) * width
+
+    def _local(self, name: str, beside_tensor: bool) -> FloatArray:
+        keys, role = self._keys, ROLES.get(name)
+        if name == "batch":
+            return keys.micro_batch.astype(np.float64)
+        if name == "seq":
+            split = keys.cp if beside_tensor else keys.cp * keys.sequence_split
+            return keys.seq_len / split
+        if name == "routed":
+            gathered = np.where((keys.tp > 1) & (keys.sp == 0), 1, keys.etp)
+            tokens = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
+            return np.asarray(tokens * self._dims["topk"] * gathered)
+        size = self._dims[name]
+        if name == "vocab":
+            multiple = VOCAB_MULTIPLE * keys.tp
+            return np.ceil(size / multiple) * VOCAB_MULTIPLE
+        if role == "tensor":
+            return np.ceil(size / keys.tp)
+        if role == "expert":
+            return np.ceil(size / keys.ep)
+        if role == "expert-tensor":
+            return np.ceil(size / keys.etp)
+        return np.full(len(keys), float(size))
+
+
+def has_tensor_dim(dims: Iterable[str]) -> bool:
+    """Whether any of the dims is divided by tensor parallelism."""
+    return any(ROLES.get(name) == "tensor" for name in dims)
+
+
+def padded_vocabulary(vocab: int, tp: int) -> int:
+    """Rows of the embedding after padding."""
+    multiple = VOCAB_MULTIPLE * tp
+    return math.ceil(vocab / multiple) * multiple

@@ -1,0 +1,176 @@
+"""Time of one operator on one rank, forward and backward, for all keys at once.
+
+    product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's, whose fp32
+                 result is read and written; low precision adds casts of 3 (forward) and 4 (backward) bytes an element
+    attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores
+    elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
+    loss         the stack's bytes a logit
+
+`operator_times` chooses among them. Kernels are priced on the device (`hardware.kernels`); launches are the stack's affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
+from shardwright.models.dtypes import Precision
+from shardwright.models.graph import Operator, OperatorKind, TensorSpec
+from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
+from shardwright.planner.plans import FloatArray
+from shardwright.planner.problem import Problem
+from shardwright.planner.stacks import StackProfile
+
+ACCUMULATED_GRADIENT_BYTES = 8.0
+"""An fp32 main gradient is read and written by the product that makes it."""
+
+CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
+"""Traffic of quantising an operand below 16 bits: read 2 and write 1, and a transposed copy backward (Transformer Engine)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Device, kernel constants and stack, as operators see them.
+
+    Attributes:
+        products: rates of matrix products in the training precision.
+        plain: rates of products kept in 16 bits (head, router) and of everything else.
+    """
+
+    fit: KernelFit
+    products: DeviceRates
+    plain: DeviceRates
+    precision: Precision
+    stack: StackProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """Seconds of one operator, arrays of shape [keys], and the bytes it moves in device memory both ways."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    hbm_bytes: FloatArray
+
+
+def machine_of(problem: Problem) -> Machine:
+    """The machine a problem runs on."""
+    device, fit, precision = problem.device, problem.kernels, problem.job.precision
+    base = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or device.peak_flops[precision.compute]
+    plain = DeviceRates(peak_flops=base, memory_bytes_per_s=device.memory_bytes_per_s, sm_count=device.sm_count)
+    products = precision_rates(fit, plain, precision.id)
+    return Machine(fit=fit, products=products, plain=plain, precision=precision, stack=problem.stack)
+
+
+def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    """Time of one operator of a layer on one rank."""
+    if operator.gemm is not None:
+        return _product(operator, sizes, machine)
+    if operator.attention is not None:
+        if machine.stack.fused_attention:
+            return _fused_attention(operator, sizes, machine)
+        return _unfused_attention(operator, sizes, machine)
+    if operator.kind is OperatorKind.LOSS:
+        logits = sum((sizes.elements(t) for t in operator.inputs if has_tensor_dim(t.dims)), start=np.zeros(1))
+        return _moved(machine, logits * machine.stack.logit_bytes / 3.0, logits * machine.stack.logit_bytes * 2.0 / 3.0)
+    return _elementwise(operator, sizes, machine)
+
+
+def _product(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    gemm = operator.gemm
+    if gemm is None:  # pragma: no cover - callers check
+        raise TypeError(operator.name)
+    split = has_tensor_dim(gemm.k) or any(has_tensor_dim(term) for term in gemm.n)
+    groups = sizes.product(gemm.groups, beside_tensor=split)
+    m = np.maximum(sizes.product(gemm.m, beside_tensor=split) / groups, 1.0)
+    n = sum((sizes.product(term, beside_tensor=split) for term in gemm.n), start=np.zeros(1))
+    k = sizes.product(gemm.k, beside_tensor=split)
+    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and operator.quantizable
+    rates = machine.products if low or machine.precision.compute == "fp32" else machine.plain
+    width = machine.precision.gemm_input_bytes if low else machine.precision.activation_bytes
+    out = machine.precision.activation_bytes
+    fit = machine.fit
+    forward = gemm_s(fit, rates, m, n, k, groups, width, out)
+    backward = gemm_s(fit, rates, m, k, n, groups, width, out) + gemm_s(
+        fit, rates, n, k, m, groups, width, ACCUMULATED_GRADIENT_BYTES
+    )
+    moved = groups * (3 * width * (m * k + k * n + m * n) + out * m * (n + k) + ACCUMULATED_GRADIENT_BYTES * k * n)
+    if low:
+        operands = groups * m * (k + n)
+        forward = forward + memory_bound_s(fit, rates, CAST_BYTES_FORWARD * groups * m * k)
+        backward = backward + memory_bound_s(fit, rates, CAST_BYTES_BACKWARD * groups * m * n)
+        moved = moved + operands * CAST_BYTES_BACKWARD
+    return OperatorTime(forward_s=forward, backward_s=backward, hbm_bytes=moved)
+
+
+def _attention_sizes(operator: Operator, sizes: LocalSizes) -> tuple[FloatArray, ...]:
+    shape = operator.attention
+    if shape is None:  # pragma: no cover - callers check
+        raise TypeError(operator.name)
+    names = ("batch", shape.heads, shape.kv_heads, "seq", shape.qk_dim, shape.v_dim)
+    return tuple(sizes.dim(name, beside_tensor=True) for name in names)
+
+
+def _fused_attention(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    shape = operator.attention
+    if shape is None:  # pragma: no cover - callers check
+        raise TypeError(operator.name)
+    batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(operator, sizes)
+    backend = machine.stack.attention_backend if machine.stack.attention_backend in machine.fit.backend_factor else "table"
+    both = [
+        attention_s(
+            machine.fit,
+            machine.plain,
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            sizes.whole_sequence(),
+            qk_dim,
+            v_dim,
+            causal=shape.causal,
+            window=shape.window,
+            backward=backward,
+            backend=backend,
+        )
+        for backward in (False, True)
+    ]
+    moved = 2.0 * batch * (heads * queries + kv_heads * sizes.whole_sequence()) * (qk_dim + v_dim) * 3.0
+    return OperatorTime(forward_s=both[0], backward_s=both[1], hbm_bytes=moved)
+
+
+def _unfused_attention(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(operator, sizes)
+    fit, rates, stack = machine.fit, machine.plain, machine.stack
+    keys, groups = sizes.whole_sequence(), batch * heads
+    forward = gemm_s(fit, rates, queries, keys, qk_dim, groups) + gemm_s(fit, rates, queries, v_dim, keys, groups)
+    scores = groups * queries * keys
+    passes = _moved(machine, scores * stack.score_bytes_forward, scores * stack.score_bytes_backward)
+    backward = (
+        gemm_s(fit, rates, queries, keys, v_dim, groups)
+        + gemm_s(fit, rates, keys, v_dim, queries, groups)
+        + gemm_s(fit, rates, queries, qk_dim, keys, groups)
+        + gemm_s(fit, rates, keys, qk_dim, queries, groups)
+    )
+    return OperatorTime(
+        forward_s=forward + passes.forward_s, backward_s=backward + passes.backward_s, hbm_bytes=passes.hbm_bytes
+    )
+
+
+def _elementwise(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    def total(tensors: tuple[TensorSpec, ...]) -> FloatArray:
+        return sum((sizes.bytes(t, machine.precision.activation_bytes) for t in tensors), start=np.zeros(1))
+
+    factor = machine.stack.elementwise_factor
+    through = total(operator.inputs) + total(operator.outputs)
+    return _moved(machine, factor * through, factor * (through + total(operator.saved)))
+
+
+def _moved(machine: Machine, forward_bytes: FloatArray, backward_bytes: FloatArray) -> OperatorTime:
+    return OperatorTime(
+        forward_s=memory_bound_s(machine.fit, machine.plain, forward_bytes),
+        backward_s=memory_bound_s(machine.fit, machine.plain, backward_bytes),
+        hbm_bytes=forward_bytes + backward_bytes,
+    )

@@ -1,0 +1,50 @@
+"""Collectives over the groups of a mesh axis, with the shapes of groups looked up once.
+
+`Network.collective(kind, size, stride, message_bytes)` returns the time, the algorithm and the link of
+`hardware.collectives.collective_s` for arrays of group sizes and strides, whose shapes on the cluster follow
+exactly from the rank order (`hardware.mesh.group_shape`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.hardware.cluster import Cluster
+from shardwright.hardware.collectives import CollectiveTime, Fabric, GroupTable, collective_s
+from shardwright.hardware.mesh import GroupShape, group_shape
+from shardwright.planner.plans import FloatArray, IntArray
+
+
+class Network:
+    """Prices collectives on one cluster; remembers the shape of every group it met.
+
+    Args:
+        cluster: where the ranks run.
+        fabric: constants of its links.
+    """
+
+    def __init__(self, cluster: Cluster, fabric: Fabric) -> None:
+        self._cluster = cluster
+        self._fabric = fabric
+        self._known: dict[tuple[int, int], GroupShape] = {}
+
+    def collective(self, kind: str, size: IntArray, stride: IntArray, message_bytes: FloatArray) -> CollectiveTime:
+        """Time of one collective, arrays of shape [n]; groups of one rank cost nothing."""
+        groups, inverse = self._groups(size, stride)
+        return collective_s(kind, groups.take(inverse), np.asarray(message_bytes, dtype=np.float64), self._fabric)
+
+    def seconds(self, kind: str, size: IntArray, stride: IntArray, message_bytes: FloatArray) -> FloatArray:
+        """Time of one collective; see `collective`."""
+        return self.collective(kind, size, stride, message_bytes).time_s
+
+    def _groups(self, size: IntArray, stride: IntArray) -> tuple[GroupTable, IntArray]:
+        radix = int(stride.max(initial=1)) + 1
+        codes, inverse = np.unique(size * radix + stride, return_inverse=True)
+        shapes = [self._shape(int(code) // radix, int(code) % radix) for code in codes]
+        return GroupTable.from_shapes(shapes), inverse
+
+    def _shape(self, size: int, stride: int) -> GroupShape:
+        found = self._known.get((size, stride))
+        if found is None:
+            found = self._known[size, stride] = group_shape(self._cluster, size, stride if size > 1 else 1)
+        return found

@@ -1,0 +1,244 @@
+"""Time, memory and exchange of whole layers, for every distinct combination of the degrees they depend on.
+
+A *unit* is a distinct layer kind, the embedding, the head, or the multi-token-prediction block. `unit_tables` computes for
+each unit and key, per micro-batch:
+
+    compute_s     Σ of its operators' times
+    host_s        what launching kernels adds: (c⁴ + h⁴)^¼ − c with h = kernels · host time a kernel, and the host
+                  synchronisation of routed layers
+    exposed_s     collectives of an axis that computation does not hide, forward and backward
+    again_s       forward time repeated when activations are recomputed, by recompute mode
+    saved_bytes   activations kept for the backward pass, by recompute mode
+    parameters    on one rank, inside and outside the routed experts
+
+Layers are built once per problem, keys are few (hundreds to thousands), so a million plans share these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.models.graph import LayerGraph, ModelGraph, Operator
+from shardwright.planner.axes.base import LayerCollective
+from shardwright.planner.axes.registry import AXES
+from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
+from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
+from shardwright.planner.cost.network import Network
+from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
+
+LAYER_AXES = ("tp", "cp", "ep")
+"""Axes that exchange inside layers, in the order of the last index of the exchange tables."""
+
+HOST_NORM = 4.0
+"""Launching and running kernels overlap; the norm joins them (1 would add, infinity take the larger)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTables:
+    """Tables of shape [keys, units], [keys, units, modes] or [keys, units, axes]; units as in `unit_names`.
+
+    Attributes:
+        compute_forward_s, compute_backward_s, host_forward_s, host_backward_s: seconds, [keys, units].
+        exposed_forward_s, exposed_backward_s: exposed exchange by axis, [keys, units, axes].
+        total_forward_s, total_backward_s: all exchange by axis, hidden or not, [keys, units, axes].
+        again_s: recomputed forward time, [keys, units, modes].
+        again_exposed_s: exchange repeated by recomputing, [keys, units, modes, axes].
+        saved_bytes: activations kept, [keys, units, modes].
+        live_bytes: activations of the one unit being recomputed, [keys, units, modes].
+        dense_parameters, expert_parameters: elements on one rank, [keys, units].
+        hbm_bytes: device-memory traffic forward and backward, [keys, units].
+    """
+
+    compute_forward_s: FloatArray
+    compute_backward_s: FloatArray
+    host_forward_s: FloatArray
+    host_backward_s: FloatArray
+    exposed_forward_s: FloatArray
+    exposed_backward_s: FloatArray
+    total_forward_s: FloatArray
+    total_backward_s: FloatArray
+    again_s: FloatArray
+    again_exposed_s: FloatArray
+    saved_bytes: FloatArray
+    live_bytes: FloatArray
+    dense_parameters: FloatArray
+    expert_parameters: FloatArray
+    hbm_bytes: FloatArray
+
+
+def units_of(graph: ModelGraph) -> tuple[LayerGraph, ...]:
+    """Layer kinds, then embedding, head and the multi-token-prediction block if there is one."""
+    extra = (graph.mtp,) if graph.mtp is not None and graph.mtp_layers else ()
+    return (*graph.layer_kinds, graph.embedding, graph.head, *extra)
+
+
+def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network: Network) -> UnitTables:
+    """Tables of all units of a model for all keys."""
+    each = [_unit(unit, keys, machine, network) for unit in units_of(graph)]
+    return UnitTables(**{name: np.stack([getattr(u, name) for u in each], axis=1) for name in UnitTables.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """Exchange of one unit by axis, [keys, axes]."""
+
+    exposed_forward_s: FloatArray
+    exposed_backward_s: FloatArray
+    total_forward_s: FloatArray
+    total_backward_s: FloatArray
+
+
+def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> list[LayerCollective]:
+    """All collectives of a unit, axis by axis."""
+    activation = float(machine.precision.activation_bytes)
+    return [c for axis in AXES for c in axis.layer_collectives(unit, sizes, keys, activation)]
+
+
+def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Share of a tensor- or expert-parallel collective that nothing hides (overlap of tp needs sequence parallelism)."""
+    stack = machine.stack
+    if collective.axis == "tp":
+        return np.where(keys.sp > 0, stack.tp_exposed, 1.0)
+    return np.full(len(keys), stack.ep_exposed if collective.axis == "ep" else 1.0)
+
+
+def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Network) -> UnitTables:
+    sizes = LocalSizes(unit.dims, keys)
+    times = {o.name: operator_times(o, sizes, machine) for o in unit.operators}
+    exchange = _exchange(unit, sizes, keys, machine, network, _attention_s(unit, times, keys))
+    forward = _total((t.forward_s for t in times.values()), keys)
+    backward = _total((t.backward_s for t in times.values()), keys)
+    host_forward = _host_s(unit, machine, forward, machine.stack.moe_host_forward_s)
+    host_backward = _host_s(unit, machine, backward, machine.stack.moe_host_backward_s)
+    saved = _saved_bytes(unit, sizes, keys, machine)
+    repeated = np.zeros((len(keys), len(RECOMPUTE_MODES), len(LAYER_AXES)))
+    if is_layer(unit):
+        repeated[:, RECOMPUTE_MODES.index("full"), :] = exchange.exposed_forward_s
+    dense, expert = _parameters(unit, sizes, keys)
+    return UnitTables(
+        compute_forward_s=forward,
+        compute_backward_s=backward,
+        host_forward_s=host_forward,
+        host_backward_s=host_backward,
+        exposed_forward_s=exchange.exposed_forward_s,
+        exposed_backward_s=exchange.exposed_backward_s,
+        total_forward_s=exchange.total_forward_s,
+        total_backward_s=exchange.total_backward_s,
+        again_s=_again_s(unit, times, forward + host_forward, keys, machine),
+        again_exposed_s=repeated,
+        saved_bytes=saved,
+        live_bytes=np.maximum(saved[:, :1] - saved, 0.0),
+        dense_parameters=dense,
+        expert_parameters=expert,
+        hbm_bytes=_total((t.hbm_bytes for t in times.values()), keys),
+    )
+
+
+def _total(parts: Iterable[FloatArray], keys: OperatorKeys) -> FloatArray:
+    return sum(parts, start=np.zeros(len(keys)))
+
+
+def _attention_s(unit: LayerGraph, times: dict[str, OperatorTime], keys: OperatorKeys) -> tuple[FloatArray, FloatArray]:
+    cores = [times[o.name] for o in unit.operators if o.attention is not None]
+    return _total((t.forward_s for t in cores), keys), _total((t.backward_s for t in cores), keys)
+
+
+def _exchange(
+    unit: LayerGraph,
+    sizes: LocalSizes,
+    keys: OperatorKeys,
+    machine: Machine,
+    network: Network,
+    attention: tuple[FloatArray, FloatArray],
+) -> _Exchange:
+    shape = (len(keys), len(LAYER_AXES))
+    total, exposed = (np.zeros(shape), np.zeros(shape)), (np.zeros(shape), np.zeros(shape))
+    hideable = np.zeros(shape[0]), np.zeros(shape[0])
+    for collective in layer_collectives(unit, sizes, keys, machine):
+        each = network.seconds(collective.kind, collective.size, collective.stride, collective.message_bytes)
+        axis = LAYER_AXES.index(collective.axis)
+        share = exposed_fraction(collective, keys, machine)
+        for way, count in enumerate((collective.forward, collective.backward)):
+            total[way][:, axis] += each * count
+            if collective.hidden_by == "attention":
+                hideable[way][:] += each * count
+            else:
+                exposed[way][:, axis] += each * count * share
+    for way in (0, 1):
+        ring = LAYER_AXES.index("cp")
+        exposed[way][:, ring] += np.maximum(hideable[way] - machine.stack.cp_hidden * attention[way], 0.0)
+    return _Exchange(
+        exposed_forward_s=exposed[0], exposed_backward_s=exposed[1], total_forward_s=total[0], total_backward_s=total[1]
+    )
+
+
+def is_routed(unit: LayerGraph) -> bool:
+    """Whether a unit holds routed experts."""
+    return any(o.kind == "dispatch" for o in unit.operators)
+
+
+def is_layer(unit: LayerGraph) -> bool:
+    """Whether a unit is a whole layer (embedding and head are not)."""
+    return any(o.attention is not None for o in unit.operators)
+
+
+def _host_s(unit: LayerGraph, machine: Machine, compute: FloatArray, synchronisation_s: float) -> FloatArray:
+    """What launches and host synchronisation add to a pass of a layer."""
+    if not is_layer(unit):
+        return np.zeros_like(compute)
+    stack, routed = machine.stack, is_routed(unit)
+    launch = (stack.kernels_per_layer + routed * stack.moe_kernels_per_layer) * stack.host_s_per_kernel
+    excess = (compute**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - compute
+    return np.asarray(excess + routed * synchronisation_s)
+
+
+def _again_s(
+    unit: LayerGraph, times: dict[str, OperatorTime], forward: FloatArray, keys: OperatorKeys, machine: Machine
+) -> FloatArray:
+    """Recomputed forward time by mode; embedding and head are never recomputed."""
+    again = np.zeros((len(keys), len(RECOMPUTE_MODES)))
+    if is_layer(unit):
+        chosen = [times[o.name].forward_s for o in unit.operators if _selected(o, machine)]
+        again[:, RECOMPUTE_MODES.index("selective")] = _total(chosen, keys)
+        again[:, RECOMPUTE_MODES.index("full")] = forward
+    return again
+
+
+def _selected(operator: Operator, machine: Machine) -> bool:
+    return operator.module in machine.stack.selective_modules
+
+
+def _saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Activations kept per micro-batch by mode: all, all but what selected modules drop, the input alone.
+
+    Logits are left out: they are counted apart (`memory`).
+    """
+    activation = float(machine.precision.activation_bytes)
+    everything = {t.name: t for t in unit.saved if "vocab" not in t.dims}
+    scores = _score_bytes(unit, sizes, keys, machine)
+    none = _total((sizes.bytes(t, activation) for t in everything.values()), keys) + scores
+    if not is_layer(unit):
+        return np.stack([none] * len(RECOMPUTE_MODES), axis=1)
+    dropped = {name for o in unit.operators if _selected(o, machine) for name in o.recompute_drops}
+    kept_scores = 0.0 if "core_attn" in machine.stack.selective_modules else scores
+    selective = _total((sizes.bytes(t, activation) for n, t in everything.items() if n not in dropped), keys) + kept_scores
+    full = sizes.product(("batch", "seq", "hidden"), beside_tensor=False) * activation
+    return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
+
+
+def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Attention scores kept where attention is not fused (5as/h of arXiv 2205.05198 eq. 2)."""
+    if machine.stack.fused_attention:
+        return np.zeros(len(keys))
+    cores = [o.attention for o in unit.operators if o.attention is not None]
+    scores = (sizes.product(("batch", "seq", c.heads), beside_tensor=True) * sizes.whole_sequence() for c in cores)
+    return _total(scores, keys) * machine.stack.score_saved_bytes
+
+
+def _parameters(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys) -> tuple[FloatArray, FloatArray]:
+    dense = _total((sizes.elements(p) for p in unit.parameter_specs if "experts" not in p.dims), keys)
+    expert = _total((sizes.elements(p) for p in unit.parameter_specs if "experts" in p.dims), keys)
+    return dense, expert

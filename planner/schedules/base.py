@@ -1,0 +1,68 @@
+"""What a pipeline schedule is: the price of a step and the activations it keeps.
+
+`rows` gives for every run of equal stages the length of the longest chain of work through its last stage, so that the
+pipeline takes the greatest of them; `in_flight` gives the micro-batches whose activations a rank keeps at its peak, in
+units of all layers of the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.planner.plans import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Times of one micro-batch on the stages of many plans; runs as in `cost.stages`.
+
+    Attributes:
+        forward_s, backward_s: a rank's whole pass, recomputing and sends included, [plans, runs].
+        multiplicity: ranks of each run, 0 beyond the last, [plans, runs].
+        last_rank: last rank of each run, [plans, runs].
+        pp, vpp, micro_batches: [plans, 1].
+    """
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    multiplicity: IntArray
+    last_rank: IntArray
+    pp: IntArray
+    vpp: IntArray
+    micro_batches: IntArray
+
+    @property
+    def both_s(self) -> FloatArray:
+        """Forward and backward."""
+        return self.forward_s + self.backward_s
+
+    def around(self) -> tuple[FloatArray, FloatArray]:
+        """Sums over the stages before and after the last stage of each run, [plans, runs]."""
+        both = self.both_s
+        weighted = both * self.multiplicity
+        until = np.cumsum(weighted, axis=1)
+        return until - both, until[:, -1:] - until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A pipeline schedule.
+
+    Attributes:
+        id: the word in `--schedule`.
+        interleaved: whether a rank holds more than one chunk.
+        rows: longest chain through the last stage of each run, [plans, runs].
+        in_flight: (pp, vpp, micro-batches, rank) -> micro-batches kept, all broadcast together.
+        keeps_all_logits: whether the logits of all micro-batches are alive at once.
+        source: where the schedule is described.
+    """
+
+    id: str
+    interleaved: bool
+    rows: Callable[[StageTimes], FloatArray]
+    in_flight: Callable[[IntArray, IntArray, IntArray, IntArray], FloatArray]
+    keeps_all_logits: bool
+    source: str

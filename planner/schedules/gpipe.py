@@ -1,0 +1,36 @@
+"""GPipe (arXiv 1811.06965): all forward passes, then all backward passes.
+
+Both phases are flow shops of M equal jobs, so with sums and maxima over stages
+
+    T = Σ F + (M − 1)·max F + Σ B + (M − 1)·max B
+
+exactly. Every micro-batch is alive at the end of the forward phase.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.schedules.base import Schedule, StageTimes
+
+
+def rows(times: StageTimes) -> FloatArray:
+    """The step for the slowest stage, and for the others the chain through them, never longer."""
+    before, after = times.around()
+    repeats = times.micro_batches - 1
+    both = times.both_s
+    chain = before + both + after + repeats * both
+    slowest = times.forward_s.max(axis=1, keepdims=True) + times.backward_s.max(axis=1, keepdims=True)
+    step = before + both + after + repeats * slowest
+    return np.where(both >= both.max(axis=1, keepdims=True), step, chain)
+
+
+def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArray) -> FloatArray:
+    """All of them."""
+    return np.asarray(micro_batches + 0.0 * rank)
+
+
+SCHEDULE = Schedule(
+    id="gpipe", interleaved=False, rows=rows, in_flight=in_flight, keeps_all_logits=True, source="arXiv 1811.06965"
+)
