@@ -1,0 +1,139 @@
+"""From the word a user writes to a `ModelGraph`: a preset id, an alias, or the path of a file.
+
+`model_ids` lists the presets without reading them. `load_model` takes, in this order, a preset id or alias
+(``meta-llama/Llama-3.1-8B`` for ``llama3.1-8b``), a ``config.json`` or a folder holding one, a model YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from shardwright.documents import Document, parse_yaml, read_document
+from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
+from shardwright.models.graph import ModelGraph
+from shardwright.models.spec import ModelSpec
+from shardwright.models.transformer import build_graph
+
+PRESETS = "presets"
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
+ALIASES: Mapping[str, str] = {
+    "gpt2small": "gpt2",
+    "gpt3": "gpt3-175b",
+    "deepseekv3.base": "deepseek-v3",
+    "metallama3.18b": "llama3.1-8b",
+}
+
+
+def model_ids() -> tuple[str, ...]:
+    """Ids of all presets, sorted; no file is read."""
+    names = (entry.name for entry in files("shardwright.models").joinpath(PRESETS).iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def load_model(text: str) -> ModelGraph:
+    """The model a user names.
+
+    Args:
+        text: preset id or alias, path of a ``config.json``, of a folder holding one, or of a model YAML.
+
+    Raises:
+        UnknownNameError: neither a preset nor a file.
+        DamagedFileError: a file that cannot be read.
+        InvalidValueError, ConflictError, UnsupportedError: what it says cannot be used.
+    """
+    preset = find_preset(text)
+    if preset is not None:
+        return build_graph(load_preset(preset))
+    path = _existing(text)
+    if path is None:
+        raise unknown_name("model", text, model_ids(), where="MODEL")
+    return build_graph(load_spec(path))
+
+
+def model_from_dict(data: Mapping[str, Any]) -> ModelGraph:
+    """The model of a full spec, as stored in ``inputs.model`` of a result."""
+    return build_graph(ModelSpec.from_dict(data))
+
+
+def find_preset(text: str) -> str | None:
+    """The preset id that an id or alias means, or None."""
+    ids = model_ids()
+    if text in ids:
+        return text
+    key = _squeezed(text)
+    return {_squeezed(name): name for name in ids}.get(key) or ALIASES.get(key)
+
+
+@lru_cache(maxsize=64)
+def load_preset(model_id: str) -> ModelSpec:
+    """The spec of a preset.
+
+    Raises:
+        UnknownNameError: there is no preset of that id.
+    """
+    if model_id not in model_ids():
+        raise unknown_name("model preset", model_id, model_ids(), where="MODEL")
+    name = f"{model_id}.yaml"
+    source = files("shardwright.models").joinpath(PRESETS, name).read_text(encoding="utf-8")
+    return _spec(parse_yaml(source, f"preset {model_id}"))
+
+
+def load_spec(path: Path) -> ModelSpec:
+    """The spec of a ``config.json`` (or a folder holding one) or of a model YAML."""
+    if path.is_dir():
+        return _spec_from_config(_config_in(path))
+    if path.suffix.lower() == ".json":
+        return _spec_from_config(path)
+    return _spec(read_document(path))
+
+
+def _spec(document: Document) -> ModelSpec:
+    with placed(document):
+        return ModelSpec.from_dict(document.data)
+
+
+@contextmanager
+def placed(document: Document) -> Iterator[None]:
+    """Turns the key of an error raised inside into ``file:line: key``."""
+    try:
+        yield
+    except ShardwrightError as error:
+        error.where = document.place(*filter(None, error.where.split(".")))
+        raise
+
+
+def _squeezed(text: str) -> str:
+    """Lower case, without organisation, separators and words that do not change the architecture."""
+    name = text.lower().rsplit("/", 1)[-1]
+    name = re.sub(r"^meta[-_]", "", name)
+    name = re.sub(r"[-_](hf|base|instruct|chat|v0\.[123])(?=[-_]|$)", "", name)
+    return re.sub(r"[-_ ]", "", name)
+
+
+def _existing(text: str) -> Path | None:
+    try:
+        path = Path(text).expanduser()
+        return path if path.exists() or path.suffix.lower() in FILE_SUFFIXES else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _config_in(folder: Path) -> Path:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise DamagedFileError(
+            f"{folder} holds no config.json", where=str(folder), hint="give a model folder, a config.json or a model YAML"
+        )
+    return path
+
+
+def _spec_from_config(path: Path) -> ModelSpec:
+    from shardwright.models.huggingface import read_config
+
+    return read_config(path)

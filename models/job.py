@@ -1,0 +1,79 @@
+"""A training job: which model, how much data a step, in which precision, with which optimiser.
+
+tokens a step = seq_len * global_batch         `TrainingJob.tokens_per_step`
+FLOPs a step  = FLOPs a token * tokens         `TrainingJob.flops_per_step`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.errors import ConflictError, InvalidValueError
+from shardwright.models.checks import whole
+from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS, Optimizer, Precision
+from shardwright.models.graph import Convention, ModelGraph
+
+MAX_SEQ_LEN = 100_000_000
+MAX_GLOBAL_BATCH = 100_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """What is trained.
+
+    Attributes:
+        graph: the model.
+        seq_len: tokens a sequence.
+        global_batch: sequences an optimiser step.
+        precision: of GEMMs, activations and parameters.
+        optimizer: its state per parameter.
+        grad_bytes: bytes per element of accumulated gradients.
+    """
+
+    graph: ModelGraph
+    seq_len: int
+    global_batch: int
+    precision: Precision = field(default_factory=lambda: PRECISIONS["bf16"])
+    optimizer: Optimizer = field(default_factory=lambda: OPTIMIZERS["adam"])
+    grad_bytes: int = 4
+
+    def __post_init__(self) -> None:
+        whole(self.seq_len, "seq_len", 1, MAX_SEQ_LEN)
+        whole(self.global_batch, "global_batch", 1, MAX_GLOBAL_BATCH)
+        if self.grad_bytes not in GRAD_DTYPES.values():
+            raise InvalidValueError(f"gradients of {self.grad_bytes} bytes", where="grad_bytes", hint="allowed: 2, 4")
+        self._check_positions()
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens an optimiser step."""
+        return self.seq_len * self.global_batch
+
+    @property
+    def state_bytes_per_parameter(self) -> float:
+        """Bytes of optimiser state per parameter in this precision."""
+        return self.optimizer.state_bytes(self.precision)
+
+    def flops_per_step(self, convention: Convention = "full") -> float:
+        """Model FLOPs an optimiser step."""
+        return self.graph.flops_per_token(self.seq_len, convention) * self.tokens_per_step
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as ``training`` in a result."""
+        return {
+            "seq_len": self.seq_len,
+            "global_batch": self.global_batch,
+            "precision": self.precision.id,
+            "optimizer": self.optimizer.id,
+            "grad_dtype": next(name for name, width in GRAD_DTYPES.items() if width == self.grad_bytes),
+        }
+
+    def _check_positions(self) -> None:
+        rows = self.graph.spec.max_positions
+        if self.graph.spec.positions == "learned" and rows is not None and self.seq_len > rows:
+            raise ConflictError(
+                f"sequences of {self.seq_len} tokens, but {self.graph.name} has learned positions for {rows}",
+                where="--seq-len",
+                hint=f"at most {rows}, or a model with more positions (max_positions)",
+            )

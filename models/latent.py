@@ -1,0 +1,111 @@
+"""Projections of multi-head latent attention: queries, keys and values through narrow ranks.
+
+With ranks r_q and r_kv, heads a, head parts d_n (without) and d_r (with rotary positions), values d_v:
+
+    q_down    n = r_q,             k = h         (left out, with q_norm and q_up, where r_q is null: q_proj)
+    q_up      n = a (d_n + d_r),   k = r_q
+    kv_down   n = r_kv + d_r,      k = h
+    kv_up     n = a (d_n + d_v),   k = r_kv
+    rope      rotates the d_r parts, joins keys of both parts
+
+Saved per token beside norm and attention: 2 (2 r_q) + 2 (2 r_kv): each compressed vector before and after its
+norm. What is saved of queries, keys and values comes back from the up-projections (module mla_up_proj).
+
+`latent_projections` lists the operators. Source: arXiv 2405.04434 section 2.1 and appendix C.
+"""
+
+from __future__ import annotations
+
+from shardwright.models.dims import TOKENS
+from shardwright.models.graph import GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.parts import activation, norm, optional, parameter
+from shardwright.models.spec import MlaSpec, ModelSpec
+
+UP = "mla_up_proj"
+
+
+def latent_dims(spec: ModelSpec, mla: MlaSpec) -> dict[str, int]:
+    """Sizes of the fixed dims of the attention block."""
+    ranks = {"q_rank": mla.q_rank} if mla.q_rank is not None else {}
+    return {
+        "hidden": spec.hidden,
+        "heads": spec.heads,
+        "qk_head_dim": mla.nope_dim + mla.rope_dim,
+        "nope_dim": mla.nope_dim,
+        "rope_dim": mla.rope_dim,
+        "v_head_dim": mla.v_dim,
+        "kv_rank": mla.kv_rank,
+        **ranks,
+    }
+
+
+def latent_projections(spec: ModelSpec, mla: MlaSpec, normed: TensorSpec) -> tuple[Operator, ...]:
+    """Operators from the normed residual stream to ``query``, ``key`` and ``value``."""
+    return (*_queries(spec, mla, normed), *_keys_and_values(spec, normed), _rope())
+
+
+def _queries(spec: ModelSpec, mla: MlaSpec, normed: TensorSpec) -> tuple[Operator, ...]:
+    raw = activation("query_raw", "heads", "qk_head_dim")
+    if mla.q_rank is None:
+        return (_gemm("q_proj", normed, (raw,), (("heads", "qk_head_dim"),), module="attn"),)
+    compressed, narrow = activation("q_compressed", "q_rank"), activation("q_compressed_normed", "q_rank")
+    return (
+        _gemm("q_down", normed, (compressed,), (("q_rank",),), module="attn", bias=spec.qkv_bias),
+        norm(spec, "q_norm", compressed, narrow, module="attn"),
+        _gemm("q_up", narrow, (raw,), (("heads", "qk_head_dim"),), module=UP),
+    )
+
+
+def _keys_and_values(spec: ModelSpec, normed: TensorSpec) -> tuple[Operator, ...]:
+    compressed, narrow = activation("kv_compressed", "kv_rank"), activation("kv_compressed_normed", "kv_rank")
+    outputs = (activation("key_nope", "heads", "nope_dim"), activation("value", "heads", "v_head_dim"))
+    up = (("heads", "nope_dim"), ("heads", "v_head_dim"))
+    shared = activation("key_rope", "rope_dim")
+    return (
+        _gemm("kv_down", normed, (compressed, shared), (("kv_rank",), ("rope_dim",)), module="attn", bias=spec.qkv_bias),
+        norm(spec, "kv_norm", compressed, narrow, module="attn"),
+        _gemm("kv_up", narrow, outputs, up, module=UP, drops=("value",)),
+    )
+
+
+def _rope() -> Operator:
+    return Operator(
+        name="rope",
+        kind=OperatorKind.ELEMENTWISE,
+        module=UP,
+        inputs=(
+            activation("query_raw", "heads", "qk_head_dim"),
+            activation("key_nope", "heads", "nope_dim"),
+            activation("key_rope", "rope_dim"),
+        ),
+        outputs=(activation("query", "heads", "qk_head_dim"), activation("key", "heads", "qk_head_dim")),
+        recompute_drops=("query", "key"),
+    )
+
+
+def _gemm(
+    name: str,
+    source: TensorSpec,
+    outputs: tuple[TensorSpec, ...],
+    parts: tuple[tuple[str, ...], ...],
+    *,
+    module: str,
+    bias: bool = False,
+    drops: tuple[str, ...] = (),
+) -> Operator:
+    """A projection of the last dim of `source` to the sum of `parts`, one weight a part."""
+    width = source.dims[-1]
+    suffixes = [""] if len(parts) == 1 else [f"_{part[-1].removesuffix('_dim')}" for part in parts]
+    weights = tuple(parameter(f"{name}{end}_weight", width, *part) for end, part in zip(suffixes, parts, strict=True))
+    biases = tuple(parameter(f"{name}{end}_bias", *part) for end, part in zip(suffixes, parts, strict=True))
+    return Operator(
+        name=name,
+        kind=OperatorKind.GEMM,
+        module=module,
+        inputs=(source,),
+        outputs=outputs,
+        parameters=weights + optional(bias, *biases),
+        saved=(source,),
+        gemm=GemmShape(m=TOKENS, n=parts, k=(width,)),
+        recompute_drops=drops,
+    )

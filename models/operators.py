@@ -1,0 +1,162 @@
+r"""Operators of a layer: what each reads, writes, keeps for the backward pass, and how many FLOPs it takes.
+
+    GEMM        FLOPs = 2 m n k                                            `GemmShape.flops`
+    attention   FLOPs = 2 b a (d_qk + d_v) P                               `AttentionShape.flops`
+                P = s w            query-key pairs, full convention        `AttentionShape.twice_pairs` (2 P, so
+                P = s w - w^2 / 2  causal (s^2 / 2 where w = s)             that all counts stay integers)
+
+with b sequences of s tokens, a heads, w = min(window, s). Everything else counts bytes, not FLOPs.
+Backward: a GEMM takes two of its size; a fused attention kernel recomputes the scores, so it executes 2.5
+times its forward (5 matrix products for 2), of which 2 times are model FLOPs (arXiv 2307.08691 section 4.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OperatorKind(StrEnum):
+    """What decides the cost of an operator."""
+
+    GEMM = "gemm"
+    GROUPED_GEMM = "grouped-gemm"
+    ATTENTION = "attention"
+    ELEMENTWISE = "elementwise"
+    EMBEDDING = "embedding"
+    ROUTER = "router"
+    DISPATCH = "dispatch"
+    COMBINE = "combine"
+    LOSS = "loss"
+
+
+def product(dims: tuple[str, ...], sizes: Mapping[str, int]) -> int:
+    """The product of the sizes of the dims; 1 for none."""
+    return math.prod(sizes[dim] for dim in dims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """A tensor or parameter by the names of its dims.
+
+    Attributes:
+        name: unique within a layer; operators are connected by it.
+        dims: names of the dims, outermost first.
+        bytes_per_element: None stands for the activation dtype of the job (parameters: its parameter dtype).
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    bytes_per_element: float | None = None
+
+    def elements(self, sizes: Mapping[str, int]) -> int:
+        """Number of elements, given the size of every dim."""
+        return product(self.dims, sizes)
+
+    def bytes(self, sizes: Mapping[str, int], activation_bytes: float) -> float:
+        """Bytes, given the size of every dim and the bytes of the job's activation dtype."""
+        each = activation_bytes if self.bytes_per_element is None else self.bytes_per_element
+        return self.elements(sizes) * each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmShape:
+    """The shape of a GEMM; m and k are products of dims, n is a sum of products.
+
+    Attributes:
+        m: dims of the rows; of a grouped GEMM all rows of all groups.
+        n: one product of dims a fused part (Q, K and V, or gate and up).
+        k: dims that are summed over.
+        groups: dims of the number of groups; they do not multiply the FLOPs.
+    """
+
+    m: tuple[str, ...]
+    n: tuple[tuple[str, ...], ...]
+    k: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+    def columns(self, sizes: Mapping[str, int]) -> int:
+        """The sum of products n."""
+        return sum(product(part, sizes) for part in self.n)
+
+    def flops(self, sizes: Mapping[str, int]) -> int:
+        """2 m n k."""
+        return 2 * product(self.m, sizes) * self.columns(sizes) * product(self.k, sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """The shape of the attention core (scores, softmax, weighted sum).
+
+    Attributes:
+        heads: dim of the query heads.
+        kv_heads: dim of the key and value heads.
+        qk_dim: dim of the size of a query or key head.
+        v_dim: dim of the size of a value head.
+        window: tokens a query sees at most; None is all.
+        causal: whether a query sees only what stands before it.
+    """
+
+    qk_dim: str
+    v_dim: str
+    heads: str = "heads"
+    kv_heads: str = "kv_heads"
+    window: int | None = None
+    causal: bool = True
+
+    def twice_pairs(self, seq: int, *, causal: bool) -> int:
+        """Two times the query-key pairs of one sequence and head, counted full or causal."""
+        width = seq if self.window is None else min(self.window, seq)
+        return 2 * seq * width - (width * width if causal and self.causal else 0)
+
+    def flops(self, sizes: Mapping[str, int], *, causal: bool) -> int:
+        """FLOPs of both products of the forward pass, counted full or causal."""
+        depth = sizes[self.qk_dim] + sizes[self.v_dim]
+        return sizes["batch"] * sizes[self.heads] * depth * self.twice_pairs(sizes["seq"], causal=causal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator of a layer.
+
+    Attributes:
+        name: unique within the layer.
+        kind: what decides its cost.
+        module: the recompute module it belongs to (layernorm, core_attn, mlp_act, moe_act, mla_up_proj, mlp, moe,
+            shared_experts, attn, embedding, head), or ``residual`` for the additions between modules.
+        inputs: tensors read, parameters apart.
+        outputs: tensors written.
+        parameters: its trainable parameters.
+        saved: tensors kept for the backward pass; what two operators keep counts once a layer (by name).
+        gemm: shape of a GEMM.
+        attention: shape of an attention core.
+        recompute_drops: names of saved tensors that need not be kept where this operator alone is run again.
+        quantizable: whether an 8- or 4-bit recipe runs its GEMM in that precision (not the router, not the head).
+    """
+
+    name: str
+    kind: OperatorKind
+    module: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    parameters: tuple[TensorSpec, ...] = ()
+    saved: tuple[TensorSpec, ...] = ()
+    gemm: GemmShape | None = None
+    attention: AttentionShape | None = None
+    recompute_drops: tuple[str, ...] = ()
+    quantizable: bool = True
+
+    def flops_forward(self, sizes: Mapping[str, int], *, causal: bool) -> int:
+        """FLOPs of the forward pass."""
+        if self.gemm is not None:
+            return self.gemm.flops(sizes)
+        if self.attention is not None:
+            return self.attention.flops(sizes, causal=causal)
+        return 0
+
+    def flops_backward(self, sizes: Mapping[str, int], *, causal: bool) -> int:
+        """FLOPs executed in the backward pass: 2 x forward, 2.5 x for a fused attention core."""
+        forward = self.flops_forward(sizes, causal=causal)
+        return forward * 5 // 2 if self.attention is not None else 2 * forward
