@@ -1,0 +1,288 @@
+"""Presets by name, and what ``--cluster`` accepts: ``NODE:COUNT``, ``NODE:COUNTxG``, or the path of a cluster YAML.
+
+A name is looked up as written, then in lower case with ``_`` and blanks as hyphens, then among the aliases that the
+preset files list. Presets are read through `importlib.resources`, each once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from shardwright import documents
+from shardwright.errors import InvalidValueError, ShardwrightError, unknown_name
+from shardwright.hardware.cluster import MAX_NODES, Cluster, Node, NodeGroup
+from shardwright.hardware.device import Device
+
+_FORM = (
+    "write NODE:COUNT (dgx-h100:16), NODE:COUNTxG with G usable GPUs a node (dgx-a100-80g:1x7), or the path of a cluster YAML"
+)
+_COUNT = re.compile(r"([0-9]+)(?:[xX]([0-9]+))?")
+_ALIASES = re.compile(r"(?m)^aliases:\s*\[(.*)\]\s*$")
+_FILE_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def node_ids() -> tuple[str, ...]:
+    """Ids of all node presets, sorted."""
+    return _ids("nodes")
+
+
+def device_ids() -> tuple[str, ...]:
+    """Ids of all device presets, sorted."""
+    return _ids("devices")
+
+
+def load_device(name: str) -> Device:
+    """The device preset of a name or alias.
+
+    Raises:
+        UnknownNameError: no such preset (nearest names offered).
+    """
+    return _device(_resolved("devices", "device preset", name))
+
+
+def load_node(name: str) -> Node:
+    """The node preset of a name or alias.
+
+    Raises:
+        UnknownNameError: no such preset (nearest names offered).
+    """
+    return _node(_resolved("nodes", "node preset", name))
+
+
+def load_cluster(text: str) -> Cluster:
+    """The cluster that a command line names.
+
+    Args:
+        text: ``NODE:COUNT``, ``NODE:COUNTxG``, or the path of a cluster YAML or JSON file.
+
+    Raises:
+        InvalidValueError: neither of these forms, or a count out of range.
+        UnknownNameError: no such node preset, or an unknown key in the file.
+        DamagedFileError: a file that cannot be read.
+    """
+    given = text.strip()
+    if given.lower().endswith(_FILE_SUFFIXES):
+        return read_cluster(Path(given))
+    name, colon, count = given.rpartition(":")
+    if not colon:
+        raise _no_count(given)
+    match = _COUNT.fullmatch(count.strip())
+    if not match:
+        raise InvalidValueError(f"{_short(count)} in {_short(given)} is no count of nodes", where="cluster", hint=_FORM)
+    node = _named_node(name.strip(), given)
+    nodes = _bounded(match.group(1), MAX_NODES, f"{_short(given)} asks for {{}} nodes")
+    usable = (
+        _bounded(match.group(2), node.gpus, f"{_short(given)} asks for {{}} usable GPUs a node")
+        if match.group(2)
+        else node.gpus
+    )
+    shown = f"{node.id}:{nodes}" + (f"x{usable}" if match.group(2) else "")
+    return Cluster(name=shown, groups=(NodeGroup(node=node, count=nodes, gpus_per_node=usable),))
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster of a YAML or JSON file.
+
+    Raises:
+        DamagedFileError: the file cannot be read as such.
+        UnknownNameError: an unknown key or preset, with its line.
+        InvalidValueError: a value out of range, with its line.
+    """
+    return _from_document(documents.read_document(path))
+
+
+def cluster_from_dict(data: Mapping[str, Any]) -> Cluster:
+    """The cluster of `Cluster.to_dict` or of the content of a cluster YAML.
+
+    Raises:
+        UnknownNameError: an unknown key or preset.
+        InvalidValueError: a value missing or out of range.
+    """
+    plain = dict(data)
+    return _from_document(documents.Document(data=plain, source="cluster", text=""))
+
+
+def write_cluster(cluster: Cluster) -> str:
+    """The YAML text of a cluster; reading it gives an equal cluster."""
+    import io
+
+    from ruamel.yaml import YAML
+
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    stream = io.StringIO()
+    writer.dump(cluster.to_dict(), stream)
+    return stream.getvalue()
+
+
+def node_from_dict(data: Mapping[str, Any]) -> Node:
+    """A node given inline: all its fields, or ``base`` (a preset) and the fields that differ; the device by name or inline.
+
+    Raises:
+        UnknownNameError: an unknown key or preset.
+        InvalidValueError: a value missing or out of range.
+    """
+    values = dict(data)
+    base = values.pop("base", None)
+    if base is not None:
+        preset = load_node(str(base)).to_dict()
+        values = {**preset, "id": f"{preset['id']}-changed" if values else preset["id"], **values}
+    device = values.get("device")
+    if isinstance(device, str):
+        values["device"] = load_device(device)
+    elif isinstance(device, Mapping):
+        values["device"] = device_from_dict(device)
+    values.setdefault("id", "inline")
+    return Node.from_dict(_with_device_defaults(values))
+
+
+def device_from_dict(data: Mapping[str, Any]) -> Device:
+    """A device given inline: all its fields, or ``base`` (a preset) and the fields that differ.
+
+    Raises:
+        UnknownNameError: an unknown key or preset.
+        InvalidValueError: a value missing or out of range.
+    """
+    values = dict(data)
+    base = values.pop("base", None)
+    if base is not None:
+        preset = load_device(str(base)).to_dict()
+        values = {**preset, "id": f"{preset['id']}-changed" if values else preset["id"], **values}
+    return Device.from_dict(values)
+
+
+def _from_document(document: documents.Document) -> Cluster:
+    from shardwright.hardware.schema import ClusterFile
+
+    checked = documents.validate(ClusterFile, document)
+    groups = []
+    for index, group in enumerate(checked.groups):
+        try:
+            groups.append(_group(group.node_data(), group.count, group.gpus_per_node))
+        except ShardwrightError as error:
+            error.where = (
+                document.place("groups", index, *error.where.split(".")) if error.where else document.place("groups", index)
+            )
+            raise
+    return Cluster(name=checked.name, groups=tuple(groups))
+
+
+def _group(node: str | Mapping[str, Any], count: int, usable: int | None) -> NodeGroup:
+    made = load_node(node) if isinstance(node, str) else node_from_dict(node)
+    return NodeGroup(node=made, count=count, gpus_per_node=made.gpus if usable is None else usable)
+
+
+def _with_device_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fills link rates that a node does not state from its device."""
+    device = values.get("device")
+    filled = dict(values)
+    if isinstance(device, Device):
+        filled.setdefault(
+            "scaleup_bytes_per_s", device.scaleup_bytes_per_s if filled.get("scaleup_domain_gpus", 1) != 1 else None
+        )
+        filled.setdefault("host_bytes_per_s", device.pcie_bytes_per_s)
+    return filled
+
+
+def _no_count(given: str) -> ShardwrightError:
+    if not given:
+        return InvalidValueError("the cluster is empty", where="cluster", hint=_FORM)
+    if _exists(given):
+        return InvalidValueError(
+            f"{_short(given)} is no cluster YAML", where="cluster", hint="cluster files end in .yaml, .yml or .json"
+        )
+    try:
+        node = load_node(given)
+    except ShardwrightError as error:
+        error.where = "cluster"
+        error.hint = f"{error.hint}; {_FORM}"
+        return error
+    return InvalidValueError(
+        f"{_short(given)} has no count of nodes", where="cluster", hint=f"write {node.id}:1 for one node of {node.gpus} GPUs"
+    )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long, or a zero byte
+        return False
+
+
+def _named_node(name: str, given: str) -> Node:
+    if not name:
+        raise InvalidValueError(f"{_short(given)} names no node", where="cluster", hint=_FORM)
+    try:
+        return load_node(name)
+    except ShardwrightError as error:
+        error.where = "cluster"
+        raise
+
+
+def _bounded(digits: str, high: int, what: str) -> int:
+    value = int(digits) if len(digits) <= 12 else high + 1
+    if not 1 <= value <= high:
+        raise InvalidValueError(what.format(_short(digits).strip("'")), where="cluster", hint=f"allowed are 1 to {high:,}")
+    return value
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _ids(folder: str) -> tuple[str, ...]:
+    presets = files("shardwright.hardware").joinpath("presets", folder)
+    return tuple(sorted(p.name.removesuffix(".yaml") for p in presets.iterdir() if p.name.endswith(".yaml")))
+
+
+def _resolved(folder: str, kind: str, name: str) -> str:
+    known = _ids(folder)
+    plain = normalised(name)
+    if plain in known:
+        return plain
+    found = _aliases(folder).get(plain)
+    if found is None:
+        raise unknown_name(kind, name, known)
+    return found
+
+
+def normalised(name: str) -> str:
+    """A name in the style of ids: lower case, blanks, slashes and underscores as hyphens."""
+    return re.sub(r"[\s_/]+", "-", name.strip().lower())
+
+
+@lru_cache(maxsize=8)
+def _aliases(folder: str) -> dict[str, str]:
+    """Alias → id, found by looking for the ``aliases`` line only: parsing all presets would be slow."""
+    found: dict[str, str] = {}
+    for name in _ids(folder):
+        match = _ALIASES.search(_text(folder, name))
+        for alias in match.group(1).split(",") if match else []:
+            found[normalised(alias.strip().strip("\"'"))] = name
+    return found
+
+
+def _text(folder: str, name: str) -> str:
+    return files("shardwright.hardware").joinpath("presets", folder, f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _preset(folder: str, name: str) -> dict[str, Any]:
+    data = documents.parse_yaml(_text(folder, name), f"presets/{folder}/{name}.yaml").data
+    data.pop("aliases", None)
+    return data
+
+
+@lru_cache(maxsize=512)
+def _device(name: str) -> Device:
+    return Device.from_dict({"id": name, **_preset("devices", name)})
+
+
+@lru_cache(maxsize=512)
+def _node(name: str) -> Node:
+    return node_from_dict({"id": name, **_preset("nodes", name)})

@@ -1,0 +1,147 @@
+"""How the groups of a mesh axis lie on a cluster: `group_shape` finds the worst one, exactly.
+
+A group of size n and stride s holds the ranks b, b + s, ..., b + (n-1)·s. Ranks of a cluster lie in scale-up domains, in
+nodes, and in *islands*, the larger of the two: what they exchange inside an island never touches the network. With r_i
+ranks on island i of I, a collective moves (I-1)/I of its bytes over the network links of an island, of which the group
+owns r_i shares, so its cost per byte is (I-1)/I / min_i r_i. The worst group has the largest such cost, then the most
+domains, then the fewest ranks on a domain, then the most nodes.
+
+`group_shape` walks the ranks of one period of the pattern (`_walked`) rather than all groups, counts runs of equal
+island, domain and node along each group (`_runs`), and is cached by the layout of the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import InvalidValueError
+from shardwright.hardware import checks
+from shardwright.hardware.cluster import Cluster
+
+Ints = NDArray[np.int64]
+Layout = tuple[tuple[int, int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupShape:
+    """How the worst group of an axis lies on the cluster.
+
+    Attributes:
+        size: ranks of the group.
+        stride: distance between them.
+        domains: scale-up domains it touches.
+        ranks_per_domain: fewest of its ranks on a domain it touches.
+        nodes: nodes it touches.
+        ranks_per_node: fewest of its ranks on a node it touches.
+        islands: islands (the larger of node and domain) it touches; above 1, the network is used.
+        ranks_per_island: fewest of its ranks on an island it touches.
+    """
+
+    size: int
+    stride: int
+    domains: int
+    ranks_per_domain: int
+    nodes: int
+    ranks_per_node: int
+    islands: int
+    ranks_per_island: int
+
+
+def layout_of(cluster: Cluster) -> Layout:
+    """What decides where ranks lie: (node id, nodes, usable GPUs, GPUs, domain GPUs) of each group."""
+    kinds: dict[str, int] = {}
+    return tuple(
+        (kinds.setdefault(g.node.id, len(kinds)), g.count, g.gpus_per_node, g.node.gpus, g.node.scaleup_domain_gpus)
+        for g in cluster.groups
+    )
+
+
+def group_shape(cluster: Cluster, size: int, stride: int) -> GroupShape:
+    """The worst group of an axis of `size` ranks at distance `stride`, over all groups that fit on the cluster.
+
+    Raises:
+        InvalidValueError: size or stride below 1, or more ranks than the cluster has.
+    """
+    checks.whole("group size", size, 1, 2**40)
+    checks.whole("group stride", stride, 1, 2**40)
+    if size * stride > cluster.gpus:
+        raise InvalidValueError(
+            f"groups of {size} ranks at stride {stride} need {size * stride} GPUs; {cluster.name} has {cluster.gpus}",
+            hint="use smaller degrees or a larger cluster",
+        )
+    return _shape(layout_of(cluster), size, stride)
+
+
+@lru_cache(maxsize=65536)
+def _shape(layout: Layout, size: int, stride: int) -> GroupShape:
+    if size == 1:
+        ones = dict.fromkeys(("domains", "ranks_per_domain", "nodes", "ranks_per_node", "islands", "ranks_per_island"), 1)
+        return GroupShape(size=1, stride=stride, **ones)
+    node, domain, island = _places(layout, _walked(layout, size * stride))
+    domains, per_domain = _runs(domain, size, stride)
+    nodes, per_node = _runs(node, size, stride)
+    islands, per_island = _runs(island, size, stride)
+    cost = (islands - 1) / (islands * per_island)
+    worst = int(np.lexsort((nodes, -per_domain, domains, islands, cost))[-1])
+    return GroupShape(
+        size=size,
+        stride=stride,
+        domains=int(domains[worst]),
+        ranks_per_domain=int(per_domain[worst]),
+        nodes=int(nodes[worst]),
+        ranks_per_node=int(per_node[worst]),
+        islands=int(islands[worst]),
+        ranks_per_island=int(per_island[worst]),
+    )
+
+
+def _walked(layout: Layout, block: int) -> int:
+    """Ranks to walk: whole blocks up to one period of the pattern, or up to the end of the cluster."""
+    gpus = sum(count * usable for _, count, usable, _, _ in layout)
+    whole = gpus // block * block
+    if len(layout) > 1:
+        return whole
+    _, _, usable, physical, domain = layout[0]
+    return min(whole, math.lcm(block, usable * max(1, domain // physical)))
+
+
+def _places(layout: Layout, ranks: int) -> tuple[Ints, Ints, Ints]:
+    """Node, domain and island number of the first `ranks` ranks, all rising along the ranks."""
+    nodes: list[Ints] = []
+    domains: list[Ints] = []
+    node = base = in_kind = 0
+    last_kind = -1
+    for kind, count, usable, physical, domain_gpus in layout:
+        if kind != last_kind:
+            base, in_kind, last_kind = (int(domains[-1][-1]) + 1 if domains else 0), 0, kind
+        at = np.arange(min(ranks - sum(map(len, nodes)), count * usable), dtype=np.int64)
+        if not len(at):
+            break
+        nodes.append(node + at // usable)
+        domains.append(base + _domain_in_kind(in_kind + at // usable, at % usable, physical, domain_gpus))
+        node, in_kind = node + count, in_kind + count
+    node_of, domain_of = np.concatenate(nodes), np.concatenate(domains)
+    both_change = (np.diff(node_of) != 0) & (np.diff(domain_of) != 0)
+    return node_of, domain_of, np.append(0, np.cumsum(both_change))
+
+
+def _domain_in_kind(node: Ints, gpu: Ints, physical: int, domain_gpus: int) -> Ints:
+    if domain_gpus >= physical:
+        return node // (domain_gpus // physical)
+    return node * (physical // domain_gpus) + gpu // domain_gpus
+
+
+def _runs(place: Ints, size: int, stride: int) -> tuple[Ints, Ints]:
+    """Per group: the number of distinct places (they rise along a group) and the fewest ranks on one."""
+    along = place.reshape(-1, size, stride).transpose(0, 2, 1).reshape(-1, size)
+    change = np.ones(along.shape, dtype=bool)
+    change[:, 1:] = along[:, 1:] != along[:, :-1]
+    starts = np.flatnonzero(change)
+    lengths = np.diff(np.append(starts, along.size))
+    firsts = np.searchsorted(starts, np.arange(len(along)) * size)
+    return change.sum(axis=1), np.minimum.reduceat(lengths, firsts)
