@@ -17,13 +17,17 @@ Matrix product of ``groups`` problems (m, n, k), tile a x b, S multiprocessors, 
 
 Fused attention with head sizes d_qk and d_v (``attention_s``)::
 
-    pairs   = q * mean number of keys a query sees                                    visible_keys
-    compute = 2*batch*heads*pairs*(d_qk + d_v) / (P*fraction(d)) * (1 + ramp/kv) * ceil(w)/w   attention_s
-    time    = norm_p(compute, memory) + start                                         attention_s
+    pairs   = batch * heads * q * mean number of keys a query sees                    visible_keys
+    ramp    = 1 + ramp_tokens / span,  span = 2*seen if causal else seen/0.19         _ramp
+    fill    = waves(w) / w,  w = batch*heads*ceil(q/query_tile)/S                     _fill
+    compute = 2*pairs*(d_qk + d_v + padding) / (P*fraction(d)) * ramp * fill          attention_s
+    time    = sustained * norm_p(compute, memory) + start                             attention_s
 
 The backward pass does 2.5 times the FLOPs (five products instead of two) at a fraction of the forward rate.
+Unfused attention (``unfused_attention_s``) is the batched products plus the traffic of the score matrix.
+
 Launch and host time are not included: they belong to the software stack. ``start`` is the fixed part that a
-kernel spends on the device itself.
+kernel spends on the device itself (filling and draining it), 1 to 3 microseconds.
 
 Precision enters through ``DeviceRates.peak_flops``. The constants are fractions of the *bf16* datasheet peak, so
 pass the bf16 peak times ``fit.precision_speedup[...]``: ``precision_rates`` does it.
@@ -34,23 +38,43 @@ training), both Apache-2.0; wave quantisation and split-K as in the CUTLASS docu
 
 from __future__ import annotations
 
-import importlib.resources
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.documents import parse_yaml
-from shardwright.errors import DamagedFileError, UnsupportedError, unknown_name
+from shardwright.errors import UnsupportedError
+from shardwright.hardware.kernel_fits import AttentionConstants, GemmConstants, KernelFit, Provenance, fit_ids, load_fit
+
+__all__ = [
+    "AttentionConstants",
+    "DeviceRates",
+    "GemmConstants",
+    "KernelFit",
+    "Provenance",
+    "attention_s",
+    "fit_ids",
+    "gemm_s",
+    "load_fit",
+    "memory_bound_s",
+    "precision_rates",
+    "unfused_attention_s",
+    "visible_keys",
+]
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.ArrayLike
 
-ATTENTION_TILE = 128
-"""Queries that one thread block of a fused attention kernel handles."""
+FULL_RAMP_SHARE = 0.19
+"""Ramp of attention without a mask over that with a causal mask.
+
+From FlashAttention-3 on H100 and FlashAttention-4 on Blackwell, head size 128, 512 to 16,384 tokens
+(pytorch/benchmark pull 2391, Dao-AILab/flash-attention pull 2605): the blocks on the diagonal are half wasted.
+"""
+
+UNFUSED_SCORE_BYTES = (9.0, 11.0)
+"""Memory traffic of the score matrix, bytes per element forward and backward: scale, mask, softmax and dropout
+fused into one kernel, besides what the matrix products themselves read and write."""
 
 THROTTLE_FROM_FLOPS = 1e11
 """Kernels with more FLOPs than this run long enough to reach the power limit."""
@@ -69,150 +93,6 @@ class DeviceRates:
     peak_flops: float
     memory_bytes_per_s: float
     sm_count: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """Where constants come from and how far they can be trusted.
-
-    Attributes:
-        origin: ``measured`` on this device, ``transferred`` from another one, or ``assumed``.
-        source: repository, table or paper.
-        rows: measurements fitted (0 where none).
-        median_error: relative error on held-out measurements, median; None where unknown.
-        p90_error: the same, 90th percentile.
-        note: how the number was derived.
-    """
-
-    origin: str
-    source: str
-    rows: int = 0
-    median_error: float | None = None
-    p90_error: float | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmConstants:
-    """Constants of the tile model of matrix products.
-
-    Attributes:
-        peak_fraction: share of peak FLOP/s that an endless tile reaches.
-        tile_loss: elements; a tile a x b reaches 1/(1 + tile_loss*(1/a + 1/b)) of that.
-        prologue_k: elements of k that filling and draining a tile costs.
-        split_k: least elements of k in one part when k is split over idle multiprocessors.
-        wave_softness: 0 = the last wave costs a whole wave, 1 = only its share.
-        throttle_per_decade: relative slowdown per factor 10 of FLOPs above 1e11 (power limit).
-        memory_fraction: share of memory bandwidth reached.
-        norm_power: exponent joining compute and memory time.
-        start_s: fixed device time of a kernel.
-        sm_count: multiprocessors of the device the constants were fitted on.
-        tiles: tile sizes (rows, columns) tried.
-    """
-
-    peak_fraction: float
-    tile_loss: float
-    prologue_k: float
-    split_k: float
-    wave_softness: float
-    throttle_per_decade: float
-    memory_fraction: float
-    norm_power: float
-    start_s: float
-    sm_count: int
-    tiles: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionConstants:
-    """Constants of fused attention.
-
-    Attributes:
-        peak_fraction: (mean of the two head sizes, share of peak) in rising order; linear in between.
-        ramp_tokens: keys at which the rate is half of what it is for endless sequences.
-        wave_softness: as for matrix products.
-        memory_fraction: share of memory bandwidth reached.
-        norm_power: exponent joining compute and memory time.
-        start_s: fixed device time of a kernel.
-        backward_flops_ratio: FLOPs of the backward pass over those of the forward pass.
-        backward_rate: rate of the backward pass over that of the forward pass.
-    """
-
-    peak_fraction: tuple[tuple[float, float], ...]
-    ramp_tokens: float
-    wave_softness: float
-    memory_fraction: float
-    norm_power: float
-    start_s: float
-    backward_flops_ratio: float
-    backward_rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelFit:
-    """All kernel constants of one device.
-
-    Attributes:
-        id: name of the preset.
-        gemm: matrix products, in isolation.
-        attention: fused attention, in isolation.
-        sustained_factor: how much slower matrix products run in training than in isolation (power, cold operands).
-        memory_fraction: share of datasheet memory bandwidth that streaming kernels reach.
-        precision_speedup: matrix rate relative to bf16, by precision id and by compute type.
-        backend_factor: rate of an attention backend relative to the table (the best backend).
-        provenance: of ``gemm``, ``attention``, ``sustained_factor``, ``memory_fraction``, ``precision_speedup``.
-    """
-
-    id: str
-    gemm: GemmConstants
-    attention: AttentionConstants
-    sustained_factor: float
-    memory_fraction: float
-    precision_speedup: Mapping[str, float]
-    backend_factor: Mapping[str, float]
-    provenance: Mapping[str, Provenance]
-
-
-def fit_ids() -> tuple[str, ...]:
-    """Names of the fits that come with the package, sorted."""
-    folder = importlib.resources.files("shardwright.hardware") / "presets" / "kernels"
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")))
-
-
-@lru_cache(maxsize=64)
-def load_fit(fit_id: str) -> KernelFit:
-    """The fit of a device.
-
-    Args:
-        fit_id: such as ``"h100"``; ``Device.kernels`` names it.
-
-    Raises:
-        UnknownNameError: no such fit.
-        DamagedFileError: a key of its file is missing or not known.
-    """
-    if fit_id not in fit_ids():
-        raise unknown_name("kernel fit", fit_id, fit_ids())
-    path = importlib.resources.files("shardwright.hardware") / "presets" / "kernels" / f"{fit_id}.yaml"
-    return fit_from_dict(parse_yaml(path.read_text(encoding="utf-8"), f"kernels/{fit_id}.yaml").data)
-
-
-def fit_from_dict(data: Mapping[str, Any]) -> KernelFit:
-    """A fit from the mapping its YAML file holds.
-
-    Raises:
-        DamagedFileError: a key is missing, not known or of the wrong type.
-    """
-    try:
-        gemm = GemmConstants(**{**data["gemm"], "tiles": tuple((int(a), int(b)) for a, b in data["gemm"]["tiles"])})
-        heads = tuple(sorted((float(d), float(v)) for d, v in data["attention"]["peak_fraction"]))
-        attention = AttentionConstants(**{**data["attention"], "peak_fraction": heads})
-        records = {"gemm": gemm, "attention": attention}
-        origin = {"provenance": {k: Provenance(**v) for k, v in data["provenance"].items()}}
-        return KernelFit(**{**data, **records, **origin})
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(
-            f"the kernel fit {data.get('id', '?')!r} cannot be read: {error}", hint="write it with benchmarks/fit_kernels.py"
-        ) from error
 
 
 def precision_rates(fit: KernelFit, rates: DeviceRates, precision: str) -> DeviceRates:
@@ -255,11 +135,11 @@ def gemm_s(
         input_bytes: bytes of an element of both operands.
         output_bytes: bytes of an element of the result; count a result read and added to (fp32 gradients) twice.
     """
-    m, n, k, groups = (np.asarray(v, dtype=np.float64) for v in (m, n, k, groups))
+    m, n, k, groups, input_bytes, output_bytes = _floats(m, n, k, groups, input_bytes, output_bytes)
     c = fit.gemm
     size = 2.0 * groups * m * n * k
     compute = _best_tile_s(c, rates, m, n, k, groups) * _throttle(c, size)
-    moved = groups * (np.asarray(input_bytes) * (m + n) * k + np.asarray(output_bytes) * m * n)
+    moved = groups * (input_bytes * (m + n) * k + output_bytes * m * n)
     memory = moved / (rates.memory_bytes_per_s * c.memory_fraction)
     return np.asarray(fit.sustained_factor * (_norm(compute, memory, c.norm_power) + c.start_s))
 
@@ -301,20 +181,43 @@ def attention_s(
     Raises:
         UnsupportedError: the backend is not known on this device.
     """
-    batch, heads, q_len, kv_len = (np.asarray(v, dtype=np.float64) for v in (batch, heads, q_len, kv_len))
-    qk_dim, v_dim = np.asarray(qk_dim, dtype=np.float64), np.asarray(v_dim, dtype=np.float64)
+    batch, heads, kv_heads, q_len, kv_len = _floats(batch, heads, kv_heads, q_len, kv_len)
+    qk_dim, v_dim = _floats(qk_dim, v_dim)
     c = fit.attention
     seen = visible_keys(kv_len, causal=causal, window=window)
-    flops = 2.0 * batch * heads * q_len * seen * (qk_dim + v_dim)
+    size = qk_dim + v_dim + (c.backward_head_padding if backward else c.head_padding) * np.abs(qk_dim - v_dim)
     rate = rates.peak_flops * _head_fraction(c, (qk_dim + v_dim) / 2.0) * _backend_factor(fit, backend)
-    blocks = batch * heads * np.ceil(q_len / ATTENTION_TILE) / (rates.sm_count or fit.gemm.sm_count)
-    ramp = 1.0 + c.ramp_tokens / np.where(seen > 0, seen * (2.0 if causal else 1.0), 1.0)
-    compute = flops / rate * ramp * _waves(blocks, c.wave_softness) / blocks
-    moved = 2.0 * batch * (heads * q_len + np.asarray(kv_heads, dtype=np.float64) * kv_len) * (qk_dim + v_dim)
+    fill = _fill(c, batch * heads, q_len, float(rates.sm_count or fit.gemm.sm_count))
+    compute = 2.0 * batch * heads * q_len * seen * size / rate * _ramp(c, seen, causal) * fill
+    moved = 2.0 * batch * (heads * q_len + kv_heads * kv_len) * (qk_dim + v_dim)
     memory = moved / (rates.memory_bytes_per_s * c.memory_fraction)
     if backward:
         compute, memory = compute * c.backward_flops_ratio / c.backward_rate, memory * 2.0
-    return np.asarray(_norm(compute, memory, c.norm_power) + c.start_s)
+    return np.asarray(fit.attention_sustained_factor * _norm(compute, memory, c.norm_power) + c.start_s)
+
+
+def unfused_attention_s(
+    fit: KernelFit,
+    rates: DeviceRates,
+    batch: Numbers,
+    heads: Numbers,
+    q_len: Numbers,
+    kv_len: Numbers,
+    qk_dim: Numbers,
+    v_dim: Numbers,
+    *,
+    backward: bool = False,
+) -> Array:
+    """Seconds of attention that writes the score matrix to memory: batched products and a softmax kernel.
+
+    Causal masking saves nothing here. Arguments as for ``attention_s``.
+    """
+    batch, heads, q_len, kv_len = _floats(batch, heads, q_len, kv_len)
+    groups = batch * heads
+    scores = gemm_s(fit, rates, q_len, kv_len, qk_dim, groups)
+    values = gemm_s(fit, rates, q_len, v_dim, kv_len, groups)
+    softmax = memory_bound_s(fit, rates, UNFUSED_SCORE_BYTES[int(backward)] * groups * q_len * kv_len)
+    return np.asarray((scores + values) * (2.0 if backward else 1.0) + softmax)
 
 
 def visible_keys(kv_len: Numbers, *, causal: bool = True, window: Numbers | None = None) -> Array:
@@ -329,6 +232,10 @@ def visible_keys(kv_len: Numbers, *, causal: bool = True, window: Numbers | None
 def memory_bound_s(fit: KernelFit, rates: DeviceRates, bytes_moved: Numbers) -> Array:
     """Seconds that streaming kernels (norms, activations, residuals, optimizer) need to move bytes."""
     return np.asarray(np.asarray(bytes_moved, dtype=np.float64) / (rates.memory_bytes_per_s * fit.memory_fraction))
+
+
+def _floats(*values: Numbers) -> tuple[Array, ...]:
+    return tuple(np.asarray(v, dtype=np.float64) for v in values)
 
 
 def _best_tile_s(c: GemmConstants, rates: DeviceRates, m: Array, n: Array, k: Array, groups: Array) -> Array:
@@ -358,6 +265,16 @@ def _waves(blocks_per_sm: Array, softness: float) -> Array:
 
 def _throttle(c: GemmConstants, flops: Array) -> Array:
     return np.asarray(1.0 + c.throttle_per_decade * np.log10(np.maximum(flops / THROTTLE_FROM_FLOPS, 1.0)))
+
+
+def _ramp(c: AttentionConstants, seen: Array, causal: bool) -> Array:
+    span = seen * 2.0 if causal else seen / FULL_RAMP_SHARE
+    return np.asarray(1.0 + c.ramp_tokens / span)
+
+
+def _fill(c: AttentionConstants, problems: Array, q_len: Array, sms: float) -> Array:
+    blocks_per_sm = problems * np.ceil(q_len / c.query_tile) / sms
+    return np.asarray(_waves(blocks_per_sm, c.wave_softness) / blocks_per_sm)
 
 
 def _head_fraction(c: AttentionConstants, head_dim: Array) -> Array:
