@@ -1,5 +1,6 @@
 """What every test runs under: no network, no colours, reproducible hypothesis."""
 
+import importlib.util
 import ipaddress
 import os
 import socket
@@ -14,6 +15,16 @@ REFERENCE_VARIABLE = "SHARDWRIGHT_REFERENCE_DATA"
 hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips the tests that compare with the frameworks themselves where the extra `frameworks` is not installed."""
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        mark = pytest.mark.skip(reason=f"extra `frameworks` is not installed: no {', '.join(missing)}")
+        for item in items:
+            if item.get_closest_marker("frameworks"):
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")
