@@ -1,0 +1,116 @@
+"""The report of `estimate`: one plan's degrees, speed, time, memory and communication.
+
+    estimate_parts(estimate) -> parts for `style.to_text`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright.planner.report import words
+from shardwright.planner.report.memory_table import memory_parts
+from shardwright.planner.report.plan_table import assumptions, data_parallel, recompute
+from shardwright.planner.report.style import heading, paragraph, table
+from shardwright.planner.report.time_table import time_waterfall
+
+
+def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
+    """Everything `estimate` shows; of a plan that cannot be priced, what is wrong with it."""
+    parts = [_header(estimate["inputs"], estimate["parallel"]), heading(_verdict(estimate))]
+    parts += [_violation(v) for v in estimate["violations"]]
+    if estimate["stages"] and estimate["predicted"]["step_time_s"] is not None:
+        parts += [paragraph(_predicted(estimate["predicted"]))]
+        parts += [heading("Time of one step"), time_waterfall(estimate["time"])]
+        parts += [heading("Memory of each stage, GiB"), *memory_parts(estimate)]
+        parts += [heading("Communication of one step"), *_communication(estimate["communication"], estimate["account"])]
+    parts += [heading("Figures from"), paragraph(words.joined(estimate["sources"], ": "))] if estimate["sources"] else []
+    parts += [heading("Assumed"), *assumptions(estimate["assumptions"])]
+    return parts + [paragraph(f"warning: {text}", style="yellow", indent=0) for text in estimate["warnings"]]
+
+
+def _header(inputs: Mapping[str, Any], parallel: Mapping[str, Any]) -> Any:
+    from rich.text import Text
+
+    training = inputs["training"]
+    job = (
+        f"{inputs['model'].get('name', '?')} on {inputs['cluster'].get('name', '?')}: "
+        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "
+        f"{training['precision']}, {training['optimizer']}"
+    )
+    return Text(f"{job}\n{_degrees(parallel)}")
+
+
+def _degrees(p: Mapping[str, Any]) -> str:
+    named = [f"{name} {p[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if p[name] != 1 or name in ("tp", "pp")]
+    schedule = [p["schedule"]] if p["pp"] > 1 else []
+    rest = [
+        f"dp {data_parallel(p)}",
+        f"zero {p['zero_stage']}",
+        f"{p['micro_batches']} micro-batches of {p['micro_batch']}",
+        *schedule,
+        "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
+        f"recompute {recompute(p['recompute'])}",
+        f"{words.count(p['world_size'])} GPUs",
+    ]
+    return ", ".join(named + rest)
+
+
+def _verdict(estimate: Mapping[str, Any]) -> str:
+    if estimate["feasible"]:
+        expressible = estimate["expressible_by"]
+        return "Fits" + (f"; can be launched by {', '.join(expressible)}" if expressible else "; no target can launch it")
+    count = len(estimate["violations"])
+    return f"Cannot run: {count} violation{'s' if count != 1 else ''}"
+
+
+def _violation(violation: Mapping[str, Any]) -> Any:
+    return paragraph(f"{violation['rule']}: {violation['message']}\n  → {violation['remedy']}", style="red")
+
+
+def _predicted(predicted: Mapping[str, Any]) -> str:
+    low, high = predicted["step_time_low_s"], predicted["step_time_high_s"]
+    interval = f" ({words.seconds(low)} to {words.seconds(high)})" if low is not None and high is not None else ""
+    said = [
+        f"step {words.seconds(predicted['step_time_s'], 4)}{interval}",
+        f"{words.count(predicted['tokens_per_s'])} tokens/s, {words.count(predicted['tokens_per_s_per_gpu'])} a GPU",
+        f"{words.digits(predicted['model_tflops_per_gpu'], 4)} model TFLOP/s a GPU",
+        f"MFU {words.percent(predicted['mfu'])} of {words.digits(predicted['peak_tflops'], 4)} ({predicted['flops_convention']} attention)",
+    ]
+    extras = {"usd_per_1m_tokens": "USD per million tokens", "joules_per_token": "J a token", "goodput_fraction": "goodput"}
+    said += [f"{words.digits(predicted[k])} {unit}" for k, unit in extras.items() if predicted[k] is not None]
+    return "; ".join(said)
+
+
+def _communication(rows: Sequence[Mapping[str, Any]], account: Mapping[str, Any]) -> list[Any]:
+    if not rows:
+        return [paragraph("none")]
+    shown = table("axis", "collective", "ranks", "message", "count", "time", "exposed", "algorithm", "link", left=_LEFT)
+    for row in rows:
+        shown.add_row(
+            row["axis"],
+            row["collective"],
+            words.count(row["group_size"]),
+            words.message_size(row["message_bytes"]),
+            words.count(row["count_per_step"]),
+            words.seconds(row["time_s"]),
+            words.seconds(row["exposed_s"]),
+            words.plain(row["algorithm"]),
+            words.plain(row["bottleneck_link"]),
+        )
+    return [shown, paragraph(_account(account))]
+
+
+_LEFT = ("axis", "collective", "algorithm", "link")
+
+
+def _account(account: Mapping[str, Any]) -> str:
+    said = []
+    if account["overlap_covered_fraction"] is not None:
+        said.append(f"computation hides {words.percent(account['overlap_covered_fraction'], 0)} of it")
+    if account["bottleneck_link"] is not None:
+        busy = words.percent(account["bottleneck_utilisation"], 0)
+        said.append(f"busiest link: {account['bottleneck_link']}, {busy} of the step")
+    if account["bytes_moved_links_per_flop"] is not None:
+        said.append(f"{account['bytes_moved_links_per_flop']:.3g} bytes over links per FLOP")
+    return "; ".join(said)

@@ -1,0 +1,138 @@
+"""Whatever goes wrong, as one of our errors and as the text standard error gets.
+
+    error_of(exception) -> ShardwrightError,  error_text(error, form) -> text
+
+Typer's own errors (unknown option, missing argument, a value of the wrong type) are told by their attributes, so
+that nothing here depends on where Typer keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError, unknown_name
+
+ISSUES = "the project's issue tracker"
+
+
+class UsageFault(ShardwrightError):
+    """The command line itself cannot be understood."""
+
+    code = "usage"
+
+
+class InternalFault(ShardwrightError):
+    """A bug."""
+
+    code = "internal"
+
+
+class Interrupted(ShardwrightError):
+    """Stopped by the user."""
+
+    code = "interrupted"
+    exit_code = 130
+
+
+def usage_fault(error: Any) -> ShardwrightError:
+    """Our error for one of Typer's."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "shardwright"
+    helped = f"see {command} --help"
+    option = getattr(error, "option_name", None)
+    if option is not None and "no such option" in error.format_message().lower():
+        made = unknown_name("option", str(option), _option_names(context), where=command)
+        made.hint = made.hint if made.hint.startswith("did you mean") else helped
+        return made
+    missing = re.match(r"No such command '(.*?)'", error.message or "")
+    if missing and context:
+        return unknown_name("command", missing[1], context.command.commands, where=command)
+    return UsageFault(_one_line(error.format_message()), where=_place(error) or command, hint=helped)
+
+
+def bug(error: BaseException) -> InternalFault:
+    """Our error for an exception nobody expected."""
+    what = _one_line(str(error))[:200]
+    name = type(error).__name__
+    return InternalFault(
+        f"this is a bug in shardwright: {name}" + (f": {what}" if what else ""),
+        hint=f"please report it to {ISSUES} with the command; SHARDWRIGHT_DEBUG=1 shows where it happened",
+    )
+
+
+def error_text(error: ShardwrightError, form: str) -> str:
+    """Lines for a reader, or with `json` the one line for a program."""
+    if form == "json":
+        return json.dumps({"error": error.to_dict()}) + "\n"
+    lines = [f"error: {error.message}"]
+    lines += [f"  where: {error.where}"] if error.where else []
+    lines += [f"  hint: {error.hint}"] if error.hint else []
+    return "\n".join(lines) + "\n"
+
+
+def wanted_format(arguments: Sequence[str]) -> str:
+    """The `--format` on a command line that may be wrong otherwise; empty if there is none."""
+    form = ""
+    for number, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        if name == "--format":
+            form = value if separator else arguments[number + 1] if number + 1 < len(arguments) else ""
+    return form
+
+
+def refuse_repeats(arguments: Sequence[str], options: Iterable[Any]) -> None:
+    """Refuses an option that is given twice with different values.
+
+    Args:
+        arguments: the command line.
+        options: Typer's parameters of the command.
+
+    Raises:
+        ConflictError: two values for one option.
+    """
+    names = {n: o for o in options if not getattr(o, "multiple", False) for n in (*o.opts, *o.secondary_opts) if n[:1] == "-"}
+    seen: dict[str, str] = {}
+    for number, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        option = names.get(name)
+        if option is None:
+            continue
+        if getattr(option, "is_flag", False):
+            value = name
+        elif not separator:
+            value = arguments[number + 1] if number + 1 < len(arguments) else ""
+        first = seen.setdefault(option.name, value)
+        if first != value:
+            raise ConflictError(f"{name} is given as {first} and as {value}", where=name, hint="keep one of the two")
+
+
+def _option_names(context: Any) -> list[str]:
+    return [name for o in (context.command.params if context else []) for name in (*o.opts, *o.secondary_opts) if name[:2] == "--"]
+
+
+def _place(error: Any) -> str:
+    hint = getattr(error, "param_hint", None)
+    parameter = getattr(error, "param", None)
+    if hint is None and parameter is not None:
+        hint = parameter.opts[-1] if parameter.opts[-1].startswith("-") else parameter.human_readable_name.upper()
+    return " / ".join(hint) if isinstance(hint, (list, tuple)) else str(hint or "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+__all__ = [
+    "InternalFault",
+    "Interrupted",
+    "UnknownNameError",
+    "UsageFault",
+    "bug",
+    "error_text",
+    "refuse_repeats",
+    "usage_fault",
+    "wanted_format",
+]

@@ -1,0 +1,69 @@
+"""Memory of every pipeline stage by component, in GiB, against what the device has.
+
+Neighbouring stages whose figures read the same share a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from shardwright.planner.report import words
+from shardwright.planner.report.style import paragraph, table
+
+PARTS = {
+    "parameters_bytes": "params",
+    "gradients_bytes": "grads",
+    "optimizer_bytes": "optim",
+    "activations_bytes": "activ",
+    "logits_bytes": "logits",
+    "buffers_bytes": "buffers",
+    "reserve_bytes": "reserve",
+}
+BAR = 7
+
+
+def memory_parts(estimate: Mapping[str, Any]) -> list[Any]:
+    """The table, and the reading of each meter."""
+    shown = table("stage", "layers", *PARTS.values(), "total", "of", "", left=("",))
+    for stages in _alike(estimate["stages"]):
+        memory = stages[0]["memory"]
+        shown.add_row(
+            _span(stages),
+            _layers(stages),
+            *(words.gib(memory[name]) for name in PARTS),
+            words.gib(memory["total_bytes"]),
+            words.gib(memory["capacity_bytes"]),
+            words.bar(memory["total_bytes"] / memory["capacity_bytes"], BAR),
+        )
+    return [shown, paragraph(_peak(estimate["memory"]))]
+
+
+def _alike(stages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    def reading(stage: Mapping[str, Any]) -> tuple[str, ...]:
+        memory = stage["memory"]
+        return (layer_count(stage), *(words.gib(memory[k]) for k in (*PARTS, "total_bytes", "capacity_bytes")))
+
+    return [list(group) for _, group in groupby(stages, key=reading)]
+
+
+def _span(stages: Sequence[Mapping[str, Any]]) -> str:
+    first, last = stages[0]["index"], stages[-1]["index"]
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _layers(stages: Sequence[Mapping[str, Any]]) -> str:
+    return layer_count(stages[0]) + (" each" if len(stages) > 1 else "")
+
+
+def layer_count(stage: Mapping[str, Any]) -> str:
+    """Layers of a stage, over all its virtual chunks."""
+    return str(sum(last - first + 1 for first, last in (chunk for chunk in stage["layers"] if chunk)))
+
+
+def _peak(memory: Mapping[str, Any]) -> str:
+    meters = {name.removesuffix("_bytes"): value for name, value in memory["meters"].items()}
+    read = ", ".join(f"{name} {words.gib(value)}" for name, value in meters.items() if value is not None)
+    share = words.percent(memory["peak_bytes"] / memory["capacity_bytes"], 0)
+    return f"peak on stage {memory['peak_stage']}: {words.gib(memory['peak_bytes'])} GiB, {share} of the device ({read} GiB)"

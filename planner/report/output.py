@@ -1,0 +1,76 @@
+"""A result in one of the four formats.
+
+    render(data, form, style) -> text, by data["kind"]
+
+`json` and `yaml` carry everything, floats rounded to 12 significant digits; `csv` carries the rows; `table` is
+for reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardwright.documents import rounded, yaml_text
+from shardwright.errors import unknown_name
+from shardwright.planner.report.style import Style
+
+FORMATS = ("table", "json", "yaml", "csv")
+
+
+def checked_format(name: str) -> str:
+    """The format's name.
+
+    Raises:
+        UnknownNameError: it is none of `FORMATS`.
+    """
+    if name not in FORMATS:
+        raise unknown_name("format", name, FORMATS, where="--format")
+    return name
+
+
+def render(data: Mapping[str, Any], form: str, style: Style) -> str:
+    """The result as text that ends with a line break.
+
+    Raises:
+        UnknownNameError: a format there is none of.
+    """
+    checked_format(form)
+    if form == "json":
+        return json_text(data)
+    if form == "yaml":
+        return yaml_text(rounded(data))
+    return _csv(rounded(data)) if form == "csv" else _table(data, style)
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """One JSON document, keys in their order, ASCII only."""
+    return json.dumps(rounded(data), indent=2, allow_nan=False) + "\n"
+
+
+def _table(data: Mapping[str, Any], style: Style) -> str:
+    from shardwright.planner.report.estimate_table import estimate_parts
+    from shardwright.planner.report.listing_table import listing_parts
+    from shardwright.planner.report.plan_table import plan_parts
+    from shardwright.planner.report.style import to_text
+    from shardwright.planner.report.validation_table import validation_parts
+
+    parts: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
+        "plan-result": plan_parts,
+        "estimate": estimate_parts,
+        "validation": validation_parts,
+    }
+    return to_text(parts.get(data["kind"], listing_parts)(data), style)
+
+
+def _csv(data: Mapping[str, Any]) -> str:
+    from shardwright.planner.report import rows
+
+    if data["kind"] == "plan-result":
+        return rows.csv_text(rows.plan_rows(data), rows.plan_columns(data))
+    if data["kind"] == "estimate":
+        return rows.csv_text(rows.estimate_rows(data))
+    if data["kind"] == "validation":
+        return rows.csv_text(rows.validation_rows(data))
+    return rows.csv_text(rows.flat_rows(data.get("items", [data.get("item", {})])))

@@ -1,0 +1,192 @@
+"""The report of `plan`: what was asked, the ranked plans, how the search went, what was assumed.
+
+    plan_parts(result) -> parts for `style.to_text`
+
+Columns whose degree is 1 in every plan are left out (cp, ep, vpp), so that the table keeps to 80 columns.
+Where nothing fits, the nearest misses are shown with what is short and what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright.planner.report import words
+from shardwright.planner.report.style import heading, paragraph, table
+from shardwright.planner.report.time_table import where_the_step_goes
+
+SCHEDULES = {"interleaved-1f1b": "int-1f1b"}
+RECOMPUTE = {"selective": "sel"}
+BAR = 8
+LEFT = ("schedule", "recomp", "")
+
+
+def plan_parts(result: Mapping[str, Any]) -> list[Any]:
+    """Everything `plan` shows."""
+    parts = [header(result)]
+    if result["plans"]:
+        parts += [heading("Plans"), _plans(result["plans"]), *_notes(result["plans"])]
+        parts += [paragraph("rank 1: " + where_the_step_goes(result["plans"][0]["time"]))]
+    else:
+        parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
+    parts += [heading("Search"), *search_account(result["search"])]
+    return parts + [heading("Assumed"), *assumptions(result["assumptions"])]
+
+
+def header(result: Mapping[str, Any]) -> Any:
+    """Model, machine and training job in two lines."""
+    from rich.text import Text
+
+    model, cluster, training = result["model"], result["cluster"], result["training"]
+    active = ""
+    if model["active_parameters"] != model["parameters"]:
+        active = f" ({words.big(model['active_parameters'])} active)"
+    first = f"{model['name']} on {cluster['name']}: {words.count(cluster['gpus'])} GPUs, {words.count(cluster['nodes'])} nodes"
+    second = (
+        f"{words.big(model['parameters'])} parameters{active}, {model['layers']} layers; "
+        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "
+        f"{training['precision']}, {training['optimizer']}"
+    )
+    return Text(f"{first}\n{second}")
+
+
+def _plans(plans: Sequence[Mapping[str, Any]]) -> Any:
+    optional = optional_columns(plans)
+    shown = table("#", "tie", *degree_names(optional), "step", "tok/s/GPU", "MFU", "GiB", "", left=LEFT)
+    for plan in plans:
+        predicted, memory = plan["predicted"], plan["memory"]
+        shown.add_row(
+            str(plan["rank"]),
+            str(plan["tie_group"]),
+            *degree_cells(plan["parallel"], optional),
+            words.seconds(predicted["step_time_s"], 4),
+            words.count(predicted["tokens_per_s_per_gpu"]),
+            words.percent(predicted["mfu"], 1).removesuffix(" %"),
+            words.gib(memory["peak_bytes"]),
+            words.bar(memory["peak_bytes"] / memory["capacity_bytes"], BAR),
+        )
+    return shown
+
+
+def optional_columns(plans: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The degrees of cp, vpp and ep that differ from 1 in some plan."""
+    return tuple(name for name in ("cp", "vpp", "ep") if any(p["parallel"][name] != 1 for p in plans))
+
+
+def degree_names(optional: Sequence[str]) -> tuple[str, ...]:
+    """Headings of `degree_cells`."""
+    pipeline = "pp×v" if "vpp" in optional else "pp"
+    context, expert = (tuple(n for n in (name,) if n in optional) for name in ("cp", "ep"))
+    return ("tp", *context, pipeline, *expert, "dp", "z", "mb", "schedule", "recomp")
+
+
+def degree_cells(parallel: Mapping[str, Any], optional: Sequence[str]) -> tuple[str, ...]:
+    """One plan's degrees as cells."""
+    pipeline = str(parallel["pp"])
+    if "vpp" in optional and parallel["vpp"] != 1:
+        pipeline += f"×{parallel['vpp']}"
+    context = [str(parallel["cp"])] if "cp" in optional else []
+    expert = [_expert(parallel)] if "ep" in optional else []
+    return (
+        str(parallel["tp"]),
+        *context,
+        pipeline,
+        *expert,
+        data_parallel(parallel),
+        str(parallel["zero_stage"]),
+        str(parallel["micro_batch"]),
+        SCHEDULES.get(parallel["schedule"], parallel["schedule"]) if parallel["pp"] > 1 else words.UNKNOWN,
+        recompute(parallel["recompute"]),
+    )
+
+
+def data_parallel(parallel: Mapping[str, Any]) -> str:
+    """Data parallelism as replicas × shards where both are more than one."""
+    if 1 in (parallel["dp_replicate"], parallel["dp_shard"]):
+        return str(parallel["dp"])
+    return f"{parallel['dp_replicate']}×{parallel['dp_shard']}"
+
+
+def recompute(value: Mapping[str, Any]) -> str:
+    """The mode, with the layers of a stage where only some are recomputed."""
+    mode = RECOMPUTE.get(value["mode"], value["mode"])
+    layers = value["layers"]
+    if value["mode"] != "full" or not layers:
+        return str(mode)
+    most = max(layers) if isinstance(layers, list) else layers
+    return f"{mode} {most}"
+
+
+def _expert(parallel: Mapping[str, Any]) -> str:
+    return str(parallel["ep"]) if parallel["etp"] == 1 else f"{parallel['ep']}×{parallel['etp']}"
+
+
+def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
+    capacity = words.gib(plans[0]["memory"]["capacity_bytes"])
+    legend = f"GiB: fullest rank, of {capacity}. Plans of one tie differ by less than the model can tell; the simplest comes first."
+    lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
+    unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
+    return [paragraph(legend, style="dim"), *unlaunchable]
+
+
+def _misses(misses: Sequence[Mapping[str, Any]]) -> list[Any]:
+    if not misses:
+        return [paragraph("none: no combination of degrees passes the rules below")]
+    optional = optional_columns(misses)
+    shown = table("#", *degree_names(optional), "needs GiB", "of", "short by", left=LEFT)
+    for number, miss in enumerate(misses, 1):
+        memory = miss["memory"]
+        shown.add_row(
+            str(number),
+            *degree_cells(miss["parallel"], optional),
+            words.gib(memory["peak_bytes"]),
+            words.gib(memory["capacity_bytes"]),
+            words.gib(miss["shortage_bytes"]),
+        )
+    return [shown, *(paragraph(_remedies(n, m["remedies"])) for n, m in enumerate(misses, 1) if m["remedies"])]
+
+
+def _remedies(number: int, remedies: Sequence[Mapping[str, Any]]) -> str:
+    said = []
+    for remedy in remedies:
+        time = f", {words.seconds(remedy['step_time_s'])}" if remedy["step_time_s"] is not None else ""
+        said.append(f"{remedy['change']} → {'fits' if remedy['feasible'] else 'still too large'}{time}")
+    return f"miss {number}: " + "; ".join(said)
+
+
+def search_account(search: Mapping[str, Any]) -> list[Any]:
+    """What became of every candidate, and how far the best may be from the optimum."""
+    rejected = {rule: n for rule, n in search["rejected"].items() if n}
+    parts = [paragraph(_counts(search, sum(rejected.values())))]
+    if rejected:
+        by_rule = "; ".join(f"{rule} {words.count(n)}" for rule, n in sorted(rejected.items(), key=lambda item: -item[1]))
+        parts.append(paragraph("rejected by rule: " + by_rule))
+    if search["best_step_time_s"] is not None:
+        parts.append(paragraph(_bound(search)))
+    if search["stopped"]:
+        parts.append(paragraph(f"stopped early: {search['stopped'].replace('_', ' ')}"))
+    return parts
+
+
+def _counts(search: Mapping[str, Any], rejected: int) -> str:
+    return (
+        f"{words.count(search['candidates'])} candidates = {words.count(rejected)} rejected"
+        f" + {words.count(search['pruned_by_bound'])} pruned by the bound + {words.count(search['priced'])} priced,"
+        f" of which {words.count(search['fits'])} fit"
+    )
+
+
+def _bound(search: Mapping[str, Any]) -> str:
+    text = f"best {words.seconds(search['best_step_time_s'], 4)}"
+    if search["lower_bound_step_time_s"] is None:
+        return text
+    text += f"; no plan of this space is faster than {words.seconds(search['lower_bound_step_time_s'], 4)}"
+    return text + (", proven optimal" if search["proven_optimal"] else f", gap {words.percent(search['gap'])}")
+
+
+def assumptions(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The values in force, by where they come from."""
+    origins = [o for o in ("given", "preset", "inferred", "default") if any(r["origin"] == o for r in rows)]
+    return [
+        paragraph(f"{origin}: " + words.joined((r["key"], r["value"]) for r in rows if r["origin"] == origin)) for origin in origins
+    ]

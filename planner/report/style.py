@@ -1,0 +1,126 @@
+"""How text is laid out for one stream: width, colour, alphabet.
+
+    style_for(stream) -> Style,  to_text(parts, style) -> str
+
+`to_text` lays rich's tables out into plain text first, so that a report is written in one piece or not at
+all. Where the stream cannot encode a character, bars and signs fall back to ASCII.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+WIDTH = 80
+MAX_WIDTH = 120
+
+_ASCII = str.maketrans(
+    {
+        "█": "#",
+        "░": ".",
+        "▶": ">",
+        "─": "-",
+        "·": "|",
+        "×": "x",
+        "µ": "u",
+        "→": "->",
+        "≥": ">=",
+        "≤": "<=",
+        "…": "...",
+        "–": "-",
+        "—": "-",
+        "’": "'",
+        "²": "2",
+        "✓": "yes",
+        "✗": "no",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """What the reader's side can show.
+
+    Attributes:
+        width: columns.
+        colour: whether escape sequences for colours may be written.
+        encoding: the encoding of the stream.
+    """
+
+    width: int = WIDTH
+    colour: bool = False
+    encoding: str = "utf-8"
+
+
+def style_for(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
+    """The style of a stream: 80 columns and no colour unless it is a terminal (`NO_COLOR`, `TERM=dumb` heeded)."""
+    terminal = stream.isatty()
+    width = min(max(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH), MAX_WIDTH) if terminal else WIDTH
+    colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    return Style(width=width, colour=colour, encoding=stream.encoding or "ascii")
+
+
+def to_text(parts: Iterable[RenderableType], style: Style) -> str:
+    """The parts one below the other, laid out and encodable."""
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(),
+        width=style.width,
+        force_terminal=style.colour,
+        color_system="standard" if style.colour else None,
+        no_color=not style.colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in parts:
+        console.print(part, soft_wrap=False)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return encodable("\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n", style.encoding)
+
+
+def encodable(text: str, encoding: str) -> str:
+    """The text in characters that the encoding has."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+    except LookupError:
+        return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def table(*columns: str, title: str | None = None, left: Iterable[str] = ()) -> Table:
+    """An unboxed table; columns are right-aligned except those named in `left`."""
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", header_style="bold")
+    left_columns = set(left)
+    for name in columns:
+        made.add_column(name, justify="left" if name in left_columns else "right", no_wrap=name not in left_columns)
+    return made
+
+
+def heading(text: str) -> Any:
+    """A section's heading, a blank line before it."""
+    from rich.text import Text
+
+    return Text("\n" + text, style="bold")
+
+
+def paragraph(text: str, style: str = "", indent: int = 2) -> Any:
+    """Text that wraps with every line indented."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Padding(Text(text, style=style), (0, 0, 0, indent))

@@ -1,0 +1,99 @@
+"""Numbers as people read them: seconds, GiB (2^30), counts, shares, bars.
+
+Only for the screen; files and JSON carry SI units with all their digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+GIB = 2**30
+UNKNOWN = "-"
+
+
+def seconds(value: float | None, significant: int = 3) -> str:
+    """A duration with about so many significant digits and its unit."""
+    if value is None:
+        return UNKNOWN
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (1e4, 1.0, "s")):
+        if value < limit:
+            return f"{digits(value * factor, significant)} {unit}"
+    return f"{value:,.0f} s"
+
+
+def digits(value: float, count: int = 3) -> str:
+    """A number with about `count` significant digits, never in scientific form."""
+    size = abs(value)
+    decimals = next((count - n for n in range(1, count) if size < 10**n), 0)
+    return f"{value:,.{decimals}f}"
+
+
+def gib(value: float | None) -> str:
+    """Bytes as GiB without the unit, with one decimal below a thousand."""
+    if value is None:
+        return UNKNOWN
+    return f"{value / GIB:,.1f}" if value < 1000 * GIB else f"{value / GIB:,.0f}"
+
+
+def message_size(value: float | None) -> str:
+    """Bytes of a message in the binary unit that suits it."""
+    if value is None:
+        return UNKNOWN
+    for limit, factor, unit in ((2**10, 1, "B"), (2**20, 2**10, "KiB"), (2**30, 2**20, "MiB")):
+        if value < limit:
+            return f"{digits(value / factor)} {unit}"
+    return f"{digits(value / GIB)} GiB"
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separators."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def big(value: float | None) -> str:
+    """A large count in millions (M), billions (B) or trillions (T)."""
+    if value is None:
+        return UNKNOWN
+    for limit, factor, unit in ((1e6, 1.0, ""), (1e9, 1e6, " M"), (1e12, 1e9, " B")):
+        if value < limit:
+            return f"{value / factor:,.4g}{unit}"
+    return f"{value / 1e12:,.4g} T"
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """A fraction as a percentage."""
+    return UNKNOWN if value is None else f"{100 * value:.{decimals}f} %"
+
+
+def bar(fraction: float, width: int) -> str:
+    """A bar of `width` cells, filled to a fraction; beyond 1 the last cell is an arrow."""
+    if fraction > 1:
+        return "█" * (width - 1) + "▶"
+    filled = round(max(0.0, fraction) * width)
+    if fraction > 0:
+        filled = max(filled, 1)
+    return "█" * filled + "░" * (width - filled)
+
+
+def joined(pairs: Mapping[str, Any] | Iterable[tuple[str, Any]], separator: str = "=") -> str:
+    """Pairs as `a=1, b=2`."""
+    items = pairs.items() if isinstance(pairs, Mapping) else pairs
+    return ", ".join(f"{name}{separator}{plain(value)}" for name, value in items)
+
+
+def plain(value: Any) -> str:
+    """Any JSON value as short text: null as `-`, booleans as yes and no, lists with commas."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(plain(v) for v in value) or UNKNOWN
+    if isinstance(value, Mapping):
+        return joined(value)
+    return str(value)

@@ -1,0 +1,77 @@
+"""Plans how to train a large model on a cluster.
+
+The product is a handful of functions; the command line is a shell over them:
+
+    result = shardwright.plan("llama3.1-70b", "dgx-h100:16", seq_len=8192, global_batch=512)
+    price = shardwright.estimate("llama3.1-8b", "dgx-h100:1", seq_len=8192, global_batch=64, degrees=shardwright.Degrees(tp=2))
+
+Names are imported when they are first used, so that `import shardwright` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardwright import errors as errors
+    from shardwright.hardware.catalog import load_cluster as load_cluster
+    from shardwright.models.catalog import load_model as load_model
+    from shardwright.planner.estimation import estimate as estimate
+    from shardwright.planner.estimation import estimate_plan as estimate_plan
+    from shardwright.planner.plans import Degrees as Degrees
+    from shardwright.planner.problem import PricingOptions as PricingOptions
+    from shardwright.planner.search.options import SearchOptions as SearchOptions
+    from shardwright.planner.search.run import plan as plan
+    from shardwright.planner.validation import validate as validate
+
+    __version__: str
+
+_PLACES = {
+    "plan": "shardwright.planner.search.run",
+    "estimate": "shardwright.planner.estimation",
+    "estimate_plan": "shardwright.planner.estimation",
+    "validate": "shardwright.planner.validation",
+    "PricingOptions": "shardwright.planner.problem",
+    "Degrees": "shardwright.planner.plans",
+    "SearchOptions": "shardwright.planner.search.options",
+    "load_model": "shardwright.models.catalog",
+    "load_cluster": "shardwright.hardware.catalog",
+}
+
+__all__ = [
+    "Degrees",
+    "PricingOptions",
+    "SearchOptions",
+    "__version__",
+    "errors",
+    "estimate",
+    "estimate_plan",
+    "load_cluster",
+    "load_model",
+    "plan",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name == "errors":
+        return importlib.import_module("shardwright.errors")
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'shardwright' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("shardwright")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "0.1.0"
