@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.models.graph import LayerGraph, ModelGraph, Operator
+from shardwright.models.graph import LayerGraph, ModelGraph, Operator, TensorSpec
 from shardwright.planner.axes.base import LayerCollective
 from shardwright.planner.axes.registry import AXES
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
@@ -45,11 +45,13 @@ class UnitTables:
         exposed_forward_s, exposed_backward_s: exposed exchange by axis, [keys, units, axes].
         total_forward_s, total_backward_s: all exchange by axis, hidden or not, [keys, units, axes].
         again_s: recomputed forward time, [keys, units, modes].
-        again_exposed_s: exchange repeated by recomputing, [keys, units, modes, axes].
+        again_exposed_s: exchange repeated by full recomputing, [keys, units, axes].
         saved_bytes: activations kept, [keys, units, modes].
         live_bytes: activations of the one unit being recomputed, [keys, units, modes].
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
         hbm_bytes: device-memory traffic forward and backward, [keys, units].
+        logits: logits of the loss on one rank, [keys].
+        shared_parameters: what embedding and head have in common (tied weights), [keys].
     """
 
     compute_forward_s: FloatArray
@@ -67,6 +69,8 @@ class UnitTables:
     dense_parameters: FloatArray
     expert_parameters: FloatArray
     hbm_bytes: FloatArray
+    logits: FloatArray
+    shared_parameters: FloatArray
 
 
 def units_of(graph: ModelGraph) -> tuple[LayerGraph, ...]:
@@ -78,7 +82,32 @@ def units_of(graph: ModelGraph) -> tuple[LayerGraph, ...]:
 def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network: Network) -> UnitTables:
     """Tables of all units of a model for all keys."""
     each = [_unit(unit, keys, machine, network) for unit in units_of(graph)]
-    return UnitTables(**{name: np.stack([getattr(u, name) for u in each], axis=1) for name in UnitTables.__slots__})
+    stacked = {name: np.stack([u[name] for u in each], axis=1) for name in each[0]}
+    stacked["dense_parameters"], shared = _dense_parameters(graph, keys)
+    head = LocalSizes(graph.head.dims, keys)
+    logits = max((head.elements(t) for t in _logits(graph.head)), key=np.sum, default=np.zeros(len(keys)))
+    return UnitTables(**stacked, logits=logits * (1 + graph.mtp_layers), shared_parameters=shared)
+
+
+def _logits(head: LayerGraph) -> list[TensorSpec]:
+    return [t for o in head.operators for t in o.outputs if "vocab" in t.dims]
+
+
+def _dense_parameters(graph: ModelGraph, keys: OperatorKeys) -> tuple[FloatArray, FloatArray]:
+    """Parameters outside routed experts by unit, each name once on a stage; and those of both embedding and head."""
+    kinds = [_parameters(unit, keys, expert=False) for unit in graph.layer_kinds]
+    sizes = LocalSizes({**graph.embedding.dims, **graph.head.dims}, keys)
+    first = {p.name: p for p in graph.embedding.parameter_specs}
+    last = {p.name: p for p in graph.head.parameter_specs}
+    ends = [first, last]
+    if graph.mtp is not None and graph.mtp_layers:
+        further = {p.name: p for p in graph.mtp.parameter_specs if "experts" not in p.dims}
+        last |= {name: p for name, p in first.items() if name in further}
+        ends.append({name: p for name, p in further.items() if name not in last})
+        sizes = LocalSizes({**graph.mtp.dims, **graph.embedding.dims, **graph.head.dims}, keys)
+    columns = [_total((sizes.elements(p) for p in unit.values()), keys) for unit in ends]
+    shared = _total((sizes.elements(p) for name, p in first.items() if name in last), keys)
+    return np.stack([*kinds, *columns], axis=1), shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +134,7 @@ def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: M
     return np.full(len(keys), stack.ep_exposed if collective.axis == "ep" else 1.0)
 
 
-def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Network) -> UnitTables:
+def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Network) -> dict[str, FloatArray]:
     sizes = LocalSizes(unit.dims, keys)
     times = {o.name: operator_times(o, sizes, machine) for o in unit.operators}
     exchange = _exchange(unit, sizes, keys, machine, network, _attention_s(unit, times, keys))
@@ -114,27 +143,23 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     host_forward = _host_s(unit, machine, forward, machine.stack.moe_host_forward_s)
     host_backward = _host_s(unit, machine, backward, machine.stack.moe_host_backward_s)
     saved = _saved_bytes(unit, sizes, keys, machine)
-    repeated = np.zeros((len(keys), len(RECOMPUTE_MODES), len(LAYER_AXES)))
-    if is_layer(unit):
-        repeated[:, RECOMPUTE_MODES.index("full"), :] = exchange.exposed_forward_s
-    dense, expert = _parameters(unit, sizes, keys)
-    return UnitTables(
-        compute_forward_s=forward,
-        compute_backward_s=backward,
-        host_forward_s=host_forward,
-        host_backward_s=host_backward,
-        exposed_forward_s=exchange.exposed_forward_s,
-        exposed_backward_s=exchange.exposed_backward_s,
-        total_forward_s=exchange.total_forward_s,
-        total_backward_s=exchange.total_backward_s,
-        again_s=_again_s(unit, times, forward + host_forward, keys, machine),
-        again_exposed_s=repeated,
-        saved_bytes=saved,
-        live_bytes=np.maximum(saved[:, :1] - saved, 0.0),
-        dense_parameters=dense,
-        expert_parameters=expert,
-        hbm_bytes=_total((t.hbm_bytes for t in times.values()), keys),
-    )
+    repeated = exchange.exposed_forward_s * is_layer(unit)
+    return {
+        "compute_forward_s": forward,
+        "compute_backward_s": backward,
+        "host_forward_s": host_forward,
+        "host_backward_s": host_backward,
+        "exposed_forward_s": exchange.exposed_forward_s,
+        "exposed_backward_s": exchange.exposed_backward_s,
+        "total_forward_s": exchange.total_forward_s,
+        "total_backward_s": exchange.total_backward_s,
+        "again_s": _again_s(unit, times, forward + host_forward, keys, machine),
+        "again_exposed_s": repeated,
+        "saved_bytes": saved,
+        "live_bytes": np.maximum(saved[:, :1] - saved, 0.0),
+        "expert_parameters": _parameters(unit, keys, expert=True),
+        "hbm_bytes": _total((t.hbm_bytes for t in times.values()), keys),
+    }
 
 
 def _total(parts: Iterable[FloatArray], keys: OperatorKeys) -> FloatArray:
@@ -238,7 +263,6 @@ def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machin
     return _total(scores, keys) * machine.stack.score_saved_bytes
 
 
-def _parameters(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys) -> tuple[FloatArray, FloatArray]:
-    dense = _total((sizes.elements(p) for p in unit.parameter_specs if "experts" not in p.dims), keys)
-    expert = _total((sizes.elements(p) for p in unit.parameter_specs if "experts" in p.dims), keys)
-    return dense, expert
+def _parameters(unit: LayerGraph, keys: OperatorKeys, *, expert: bool) -> FloatArray:
+    sizes = LocalSizes(unit.dims, keys)
+    return _total((sizes.elements(p) for p in unit.parameter_specs if ("experts" in p.dims) == expert), keys)

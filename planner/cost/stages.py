@@ -50,6 +50,7 @@ class SplitTable:
         counts: how often each unit stands on a rank of the run; 0 beyond the last run.
         first_rank, last_rank: pipeline ranks of the run; last < first beyond the last run.
         layers: layers on a rank of the run.
+        kinds: layer kinds of the model; among the units, embedding and head follow them.
     """
 
     splits: tuple[Split, ...]
@@ -58,6 +59,7 @@ class SplitTable:
     first_rank: IntArray
     last_rank: IntArray
     layers: FloatArray
+    kinds: int
 
     @property
     def multiplicity(self) -> IntArray:
@@ -108,6 +110,7 @@ def fold(graph: ModelGraph, splits: Sequence[Split], *, every_rank: bool = False
         first_rank=first_rank,
         last_rank=last_rank,
         layers=counts[:, :, : prefix.shape[1]].sum(axis=2),
+        kinds=prefix.shape[1],
     )
 
 

@@ -1,0 +1,118 @@
+"""Memory of stages by component, at the fullest moment of their most loaded rank, as the driver reports it.
+
+    activations   in-flight micro-batches · saved bytes + the one layer being recomputed
+    logits        loss buffers of one micro-batch (of all where the schedule keeps them)
+    reserve       driver context + communicators + allocator slack · (all of the above) + margin
+    total         parameters + gradients + optimizer + activations + logits + buffers + reserve
+
+Saved bytes under a recompute mode m that covers a share φ of a stage's layers: s_none + φ·(s_m − s_none).
+`meters` gives the three readings: allocated (tensors), reserved (with allocator slack), device (with context).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.planner.cost.states import StateTables
+from shardwright.planner.cost.work import StageWork
+from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+from shardwright.planner.schedules.registry import SCHEDULES
+
+FULL = RECOMPUTE_MODES.index("full")
+PARTS = (
+    "parameters_bytes",
+    "gradients_bytes",
+    "optimizer_bytes",
+    "activations_bytes",
+    "logits_bytes",
+    "buffers_bytes",
+    "reserve_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes of each part and their sum, whole numbers, [plans, runs]."""
+
+    parameters_bytes: FloatArray
+    gradients_bytes: FloatArray
+    optimizer_bytes: FloatArray
+    activations_bytes: FloatArray
+    logits_bytes: FloatArray
+    buffers_bytes: FloatArray
+    reserve_bytes: FloatArray
+    total_bytes: FloatArray
+
+
+def recomputed_share(batch: PlanBatch, layers: FloatArray) -> FloatArray:
+    """Share φ of each stage's layers that is recomputed, [plans, runs]."""
+    limit = np.where(batch.recompute == FULL, batch.recompute_layers, 0)[:, None]
+    partial = np.minimum(limit, layers) / np.maximum(layers, 1.0)
+    return np.where((batch.recompute == FULL)[:, None], partial, 1.0 * (batch.recompute > 0)[:, None])
+
+
+def stage_memory(
+    batch: PlanBatch, work: StageWork, row: IntArray, state: StateTables, state_row: IntArray, first_rank: IntArray, problem: Problem
+) -> StageMemory:
+    """Memory of every run's first rank (the one with the most micro-batches in flight).
+
+    Args:
+        batch: plans.
+        work, row: work of stages and each plan's row of it.
+        state, state_row: states of stages and each plan's row of them.
+        first_rank: first rank of each run, [plans, runs].
+        problem: constants of the stack.
+    """
+    share = recomputed_share(batch, work.layers[row])
+    kept = work.saved_bytes[row, 0]
+    saved = kept + share * (work.saved_bytes[row, batch.recompute] - kept)
+    live = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0)
+    alive, logits_alive = _in_flight(batch, first_rank)
+    parts = {
+        "parameters_bytes": state.parameters_bytes[state_row],
+        "gradients_bytes": state.gradients_bytes[state_row],
+        "optimizer_bytes": state.optimizer_bytes[state_row],
+        "activations_bytes": alive * saved + live,
+        "logits_bytes": work.logits[row] * (problem.stack.logit_saved_bytes * logits_alive),
+        "buffers_bytes": state.buffers_bytes[state_row],
+    }
+    whole = {name: np.ceil(value) for name, value in parts.items()}
+    allocated = sum(whole.values(), start=np.zeros(1))
+    whole["reserve_bytes"] = np.ceil(_reserve(batch, problem)[:, None] + problem.stack.allocator_slack * allocated)
+    return StageMemory(**whole, total_bytes=allocated + whole["reserve_bytes"])
+
+
+def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:
+    """The three readings of every stage, [plans, runs]."""
+    allocated = memory.total_bytes - memory.reserve_bytes
+    slack = np.ceil(problem.stack.allocator_slack * allocated)
+    return {
+        "allocated_bytes": allocated,
+        "reserved_bytes": allocated + slack,
+        "device_bytes": memory.total_bytes - problem.memory_margin_bytes,
+    }
+
+
+def _in_flight(batch: PlanBatch, first_rank: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Micro-batches whose activations, and whose logits, are alive."""
+    alive = np.zeros(first_rank.shape)
+    logits = np.ones((len(batch), 1))
+    for index, schedule in enumerate(SCHEDULES):
+        rows = np.flatnonzero(batch.schedule == index)
+        if len(rows) == 0:
+            continue
+        pp, vpp, count = (c[rows, None] for c in (batch.pp, batch.vpp, batch.micro_batches))
+        alive[rows] = schedule.in_flight(pp, vpp, count, first_rank[rows])
+        if schedule.keeps_all_logits:
+            logits[rows] = count
+    return alive, logits
+
+
+def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:
+    """Driver context, one communicator an axis in use, and the margin asked for, [plans]."""
+    groups = sum(((degree > 1).astype(np.float64) for degree in (batch.tp, batch.cp, batch.pp, batch.ep, batch.dp)), start=np.zeros(1))
+    stack = problem.stack
+    return stack.context_bytes + stack.nccl_bytes_per_group * groups + problem.memory_margin_bytes

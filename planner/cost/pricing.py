@@ -1,0 +1,270 @@
+"""`price`: step time and memory of many plans, the one function behind every printed number.
+
+Per micro-batch a stage takes F forward and B backward, each computation + launches + exposed exchange + sends, recomputing
+inside B. With the schedule's chains `rows` and the tails of gradient exchange d and update o,
+
+    step = max over stages of rows_i + d_i + o_i
+
+and the stage that attains it is the critical one, whose parts are printed: M·compute, M·recompute, M·exposed, the chain
+beyond M·(F + B) as bubble, d, o.
+
+    ZeRO 0, 1, 2   d = max(f·R, R − B) + max(f·G, G − F)      R reduction, G gathering, f the stack's exposed floor
+    ZeRO 3         a pass takes max(c, x) + i·min(c, x)       c computing, x exchanging, i the stack's interference
+
+`price` works in [plans, runs]; what plans share is computed once (`indexing.distinct`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.planner.axes.sharding import OperatorKeys, unique_keys
+from shardwright.planner.cost.compute import Machine, machine_of
+from shardwright.planner.cost.indexing import distinct
+from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, stage_memory
+from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tables
+from shardwright.planner.cost.stages import SplitTable
+from shardwright.planner.cost.states import StateTables, held, states
+from shardwright.planner.cost.work import StageWork, stage_work
+from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+from shardwright.planner.schedules.base import StageTimes
+from shardwright.planner.schedules.registry import SCHEDULES
+
+TIME_PARTS = (
+    "compute_s",
+    "recompute_s",
+    "exposed_tp_s",
+    "exposed_cp_s",
+    "exposed_ep_s",
+    "exposed_pp_s",
+    "exposed_dp_s",
+    "bubble_s",
+    "optimizer_s",
+    "other_s",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What pricing needs beside the plans: the problem, its machine and network, and tables for every operator key."""
+
+    problem: Problem
+    machine: Machine
+    network: Network
+    keys: OperatorKeys
+    tables: UnitTables
+    splits: SplitTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Prices of plans.
+
+    Attributes:
+        step_s: seconds a step, [plans].
+        critical: run that determines it, [plans].
+        parts: seconds of each of `TIME_PARTS` on the critical stage, [plans]; they sum to `step_s`.
+        forward_s, backward_s: one micro-batch on each run, [plans, runs].
+        memory: by part, [plans, runs].
+        peak_bytes: greatest total over stages, [plans].
+        peak_run: run that has it, [plans].
+    """
+
+    step_s: FloatArray
+    critical: IntArray
+    parts: dict[str, FloatArray]
+    forward_s: FloatArray
+    backward_s: FloatArray
+    memory: StageMemory
+    peak_bytes: FloatArray
+    peak_run: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Rows of work and states that the plans of a batch share, and each plan's rows."""
+
+    work: StageWork
+    row: IntArray
+    state: StateTables
+    state_row: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tails:
+    """Data-parallel exchange that stays exposed: inside passes (ZeRO 3) and after the last one; [plans, runs]."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    after_s: FloatArray
+
+
+def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network: Network) -> tuple[Context, IntArray]:
+    """The context for a batch, and each plan's operator key."""
+    machine = machine_of(problem)
+    keys, key = unique_keys(batch, problem.job.seq_len)
+    tables = unit_tables(problem.graph, keys, machine, network)
+    return Context(problem=problem, machine=machine, network=network, keys=keys, tables=tables, splits=splits), key
+
+
+def price(context: Context, batch: PlanBatch, key: IntArray) -> Prices:
+    """Prices a batch.
+
+    Args:
+        context: made by `make_context` for a batch that includes this one.
+        batch: plans.
+        key: operator key of each plan.
+    """
+    runs = int(context.splits.runs[batch.split].max())
+    shared = shared_rows(context, batch, key, runs)
+    sends = send_s(context, batch, key)
+    memory = _memory(context, batch, shared, runs)
+    per_pass = _passes(batch, shared)
+    tails = exposed_data(context, batch, shared, per_pass["forward"], per_pass["backward"])
+    forward = per_pass["forward"] + sends[:, None]
+    backward = per_pass["backward"] + sends[:, None]
+    chains = _chains(context, batch, forward, backward, runs)
+    update = shared.state.update_s[shared.state_row]
+    repeated = batch.micro_batches[:, None] * (tails.forward_s + tails.backward_s)
+    data = repeated + tails.after_s
+    total = np.where(_present(context, batch, runs), chains + data + update, -1.0)
+    critical = total.argmax(axis=1)
+    at = (np.arange(len(batch)), critical)
+    parts = _parts(batch, shared, critical, sends)
+    parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
+    parts["bubble_s"] = np.maximum(chains[at] - batch.micro_batches * (forward + backward)[at], 0.0)
+    peak_run = memory.total_bytes.argmax(axis=1)
+    return Prices(
+        step_s=sum((parts[name] for name in TIME_PARTS), start=np.zeros(1)),
+        critical=critical,
+        parts=parts,
+        forward_s=forward + tails.forward_s,
+        backward_s=backward + tails.backward_s,
+        memory=memory,
+        peak_bytes=memory.total_bytes[at[0], peak_run],
+        peak_run=peak_run,
+    )
+
+
+def shared_rows(context: Context, batch: PlanBatch, key: IntArray, runs: int) -> Shared:
+    """Distinct rows of work (by key and split) and of states (by what shards and splits parameters)."""
+    first, row = distinct(key, batch.split)
+    work = stage_work(key[first], batch.split[first], context.tables, context.splits, runs)
+    columns = (batch.tp, batch.cp, batch.ep, batch.etp, batch.split, batch.dp, batch.dp_replicate, batch.zero)
+    one, state_row = distinct(*columns)
+    some = batch.take(one)
+    own = held(some, key[one], context.tables, context.splits, runs)
+    state = states(some, own, context.problem, context.machine, context.network)
+    return Shared(work=work, row=row, state=state, state_row=state_row)
+
+
+def send_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
+    """Exposed sends of one pass of one micro-batch: vpp sends of its activations, less what the stack hides, [plans]."""
+    stride = batch.tp * batch.cp * batch.dp
+    one, row = distinct(key, stride, (batch.pp > 1).astype(np.int64))
+    size = np.where(batch.pp[one] > 1, 2, 1)
+    seconds = context.network.seconds("send", size, np.where(size > 1, stride[one], 1), send_bytes(context)[key[one]])
+    stack = context.problem.stack
+    exposed = np.where(batch.vpp > 1, stack.p2p_exposed_interleaved, stack.p2p_exposed)
+    return seconds[row] * batch.vpp * exposed
+
+
+def send_bytes(context: Context) -> FloatArray:
+    """Bytes of the activations that pass from stage to stage, on one rank, [keys]."""
+    keys, job = context.keys, context.problem.job
+    rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
+    return np.asarray(rows * context.problem.graph.spec.hidden * job.precision.activation_bytes)
+
+
+def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: FloatArray, backward: FloatArray) -> Tails:
+    """Exposed exchange of gradients and parameters."""
+    stack, zero = context.problem.stack, batch.zero[:, None]
+    reduce, gather = shared.state.reduce_s[shared.state_row], shared.state.gather_s[shared.state_row]
+    floor = stack.dp_exposed_floor
+    once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
+    every_pass = (zero >= 3) & ((batch.pp[:, None] == 1) | (stack.fsdp_gathers_per_step == "micro-batch"))
+    last_only = reduce * (0.0 if stack.fsdp_reduce_every_micro_batch else 1.0)
+    behind = _behind(forward, gather, stack.fsdp_interference)
+    backward_exchange = gather + (reduce - last_only)
+    behind_backward = _behind(backward, backward_exchange, stack.fsdp_interference)
+    final = _behind(backward, gather + reduce, stack.fsdp_interference) - _behind(backward, gather, stack.fsdp_interference)
+    return Tails(
+        forward_s=np.where(every_pass, behind, 0.0),
+        backward_s=np.where(every_pass, behind_backward, 0.0),
+        after_s=np.where(every_pass, np.where(last_only > 0, final, 0.0), once),
+    )
+
+
+def _behind(compute: FloatArray, exchange: FloatArray, interference: float) -> FloatArray:
+    """What an exchange adds to the computation it runs beside."""
+    return np.maximum(exchange - compute, 0.0) + interference * np.minimum(compute, exchange)
+
+
+def _passes(batch: PlanBatch, shared: Shared) -> dict[str, FloatArray]:
+    """One micro-batch on every run, sends and data-parallel exchange apart."""
+    work, row = shared.work, shared.row
+    share = recomputed_share(batch, work.layers[row])
+    full = share * (batch.recompute == FULL)[:, None]
+    forward = work.compute_forward_s + work.host_forward_s + work.exposed_forward_s.sum(axis=2)
+    backward = work.compute_backward_s + work.host_backward_s + work.exposed_backward_s.sum(axis=2)
+    again = share * work.again_s[row, batch.recompute] + full * work.again_exposed_s.sum(axis=2)[row]
+    return {"forward": forward[row], "backward": backward[row] + again}
+
+
+def _chains(context: Context, batch: PlanBatch, forward: FloatArray, backward: FloatArray, runs: int) -> FloatArray:
+    """The schedule's chains, [plans, runs]."""
+    present = _present(context, batch, runs)
+    made = np.zeros(forward.shape)
+    multiplicity = context.splits.multiplicity[:, :runs]
+    for index, schedule in enumerate(SCHEDULES):
+        rows = np.flatnonzero(batch.schedule == index)
+        if len(rows) == 0:
+            continue
+        some = batch.take(rows)
+        times = StageTimes(
+            forward_s=np.where(present[rows], forward[rows], 0.0),
+            backward_s=np.where(present[rows], backward[rows], 0.0),
+            multiplicity=multiplicity[some.split],
+            last_rank=context.splits.last_rank[some.split, :runs],
+            pp=some.pp[:, None],
+            vpp=some.vpp[:, None],
+            micro_batches=some.micro_batches[:, None],
+        )
+        made[rows] = schedule.rows(times)
+    return made
+
+
+def _present(context: Context, batch: PlanBatch, runs: int) -> FloatArray:
+    return np.arange(runs)[None, :] < context.splits.runs[batch.split][:, None]
+
+
+def _parts(batch: PlanBatch, shared: Shared, critical: IntArray, sends: FloatArray) -> dict[str, FloatArray]:
+    """Parts of the critical stage that repeat with every micro-batch, times their number."""
+    work, row, count = shared.work, shared.row, batch.micro_batches
+    share = recomputed_share(batch, work.layers[row])[np.arange(len(batch)), critical]
+    full = share * (batch.recompute == FULL)
+    host = work.host_forward_s + work.host_backward_s
+    exposed = work.exposed_forward_s + work.exposed_backward_s
+    made = {
+        "compute_s": count * (work.compute_forward_s + work.compute_backward_s)[row, critical],
+        "recompute_s": count * share * work.again_s[row, batch.recompute, critical],
+        "exposed_pp_s": 2.0 * count * sends,
+        "other_s": count * host[row, critical],
+    }
+    for index, axis in enumerate(LAYER_AXES):
+        again = full * work.again_exposed_s[row, critical, index]
+        made[f"exposed_{axis}_s"] = count * (exposed[row, critical, index] + again)
+    return made
+
+
+def _memory(context: Context, batch: PlanBatch, shared: Shared, runs: int) -> StageMemory:
+    first = context.splits.first_rank[batch.split, :runs]
+    memory = stage_memory(batch, shared.work, shared.row, shared.state, shared.state_row, first, context.problem)
+    if bool(_present(context, batch, runs).all()):
+        return memory
+    present = _present(context, batch, runs)
+    return StageMemory(**{name: np.where(present, getattr(memory, name), 0.0) for name in StageMemory.__slots__})

@@ -1,0 +1,183 @@
+"""Parameters, gradients and optimizer states: their bytes on a rank, their exchange, the time of the update.
+
+With D (dense) and E (expert) parameters of a rank after tensor and expert parallelism, and the group sizes
+
+    z = dp_shard · cp   ranks that share D           y = edp / dp_replicate   ranks that share E
+
+    bytes         parameters   p·(D + E), / z and / y under ZeRO 3 (arXiv 1910.02054)
+                  gradients    g·(D + E), / z and / y from ZeRO 2
+                  optimizer    o·(D + E), / z and / y from ZeRO 1
+    exchange      ZeRO 0       all-reduce of g·D over dp·cp ranks, of g·E over edp ranks
+                  ZeRO 1, 2    reduce-scatter of g, all-gather of p, over z and y
+                  ZeRO 3       all-gather of p for each pass, reduce-scatter of g
+                  replicas     all-reduce of the shards over dp_replicate ranks
+    update        (a·(D/z + E/y) + b·(D + E)) / memory bandwidth
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.hardware.kernels import memory_bound_s
+from shardwright.planner.cost.compute import Machine
+from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.operators import UnitTables
+from shardwright.planner.cost.stages import SplitTable
+from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTables:
+    """States of stages, arrays of shape [plans, runs]."""
+
+    parameters_bytes: FloatArray
+    gradients_bytes: FloatArray
+    optimizer_bytes: FloatArray
+    buffers_bytes: FloatArray
+    reduce_s: FloatArray
+    gather_s: FloatArray
+    update_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Parameters held on a rank of each run, dense and expert, and the ranks they may be sharded over; [plans, runs]."""
+
+    dense: FloatArray
+    expert: FloatArray
+    largest: FloatArray
+    dense_shards: IntArray
+    expert_shards: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateExchange:
+    """One collective of the states: what `communication` prints a line of.
+
+    Attributes:
+        applies: where the plan does it, [plans].
+        phase: "reduce" (gradients) or "gather" (parameters).
+    """
+
+    name: str
+    kind: str
+    size: IntArray
+    stride: IntArray
+    message_bytes: FloatArray
+    applies: IntArray
+    phase: str
+
+
+def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable, runs: int) -> Held:
+    """What the ranks of each run hold.
+
+    Args:
+        batch: plans.
+        key: index of each plan's operator key.
+        tables: parameters of units.
+        splits: units of stages.
+        runs: how many runs to fill.
+    """
+    counts = splits.counts[batch.split, :runs]
+    dense = np.einsum("pru,pu->pr", counts, tables.dense_parameters[key])
+    expert = np.einsum("pru,pu->pr", counts, tables.expert_parameters[key])
+    both_ends = counts[:, :, splits.kinds] * counts[:, :, splits.kinds + 1]
+    dense = dense - both_ends * tables.shared_parameters[key][:, None]
+    per_unit = tables.dense_parameters[key] + tables.expert_parameters[key]
+    largest = np.where(counts > 0, per_unit[:, None, :], 0.0).max(axis=2)
+    return Held(
+        dense=dense,
+        expert=expert,
+        largest=largest,
+        dense_shards=(batch.dp_shard * batch.cp)[:, None],
+        expert_shards=np.maximum(batch.edp // batch.shown_dp_replicate, 1)[:, None],
+    )
+
+
+def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, network: Network) -> StateTables:
+    """Bytes, exchange and update of the states."""
+    job, stack = problem.job, problem.stack
+    zero = batch.zero[:, None]
+    own = h.dense + h.expert
+    sharded = h.dense / h.dense_shards + h.expert / h.expert_shards
+    width, state = job.precision.parameter_bytes, job.optimizer.state_bytes(job.precision)
+    parameters = width * np.where(zero >= 3, sharded, own)
+    exchanges = state_exchanges(batch, h, problem)
+    seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
+    for exchange in exchanges:
+        each = _spread(exchange, own.shape, network)
+        seconds[exchange.phase] += np.where(exchange.applies[:, None] > 0, each, 0.0)
+    seconds["gather"] += np.where((zero == 1) | (zero == 2), stack.broadcast_s_per_rank * h.dense_shards, 0.0)
+    moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, sharded, own) + (
+        stack.optimizer_bytes_per_parameter * np.where(zero >= 3, sharded, own)
+    )
+    return StateTables(
+        parameters_bytes=parameters,
+        gradients_bytes=job.grad_bytes * np.where(zero >= 2, sharded, own),
+        optimizer_bytes=state * np.where(zero >= 1, sharded, own),
+        buffers_bytes=_buffers(batch, h, own, problem),
+        reduce_s=seconds["reduce"],
+        gather_s=seconds["gather"],
+        update_s=memory_bound_s(machine.fit, machine.plain, moved),
+    )
+
+
+def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateExchange]:
+    """All collectives of gradients and parameters; messages are of shape [plans, runs]."""
+    width, grad = float(problem.job.precision.parameter_bytes), float(problem.job.grad_bytes)
+    zero, replicas = batch.zero, batch.shown_dp_replicate
+    sharded = (zero > 0).astype(np.int64)
+    dense_stride, expert_stride = batch.tp, batch.etp * batch.ep
+    dense_shards, expert_shards = h.dense_shards[:, 0], h.expert_shards[:, 0]
+    made = [
+        _exchange("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * h.dense, 1 - sharded, "reduce"),
+        _exchange("expert gradients", "all_reduce", batch.edp, expert_stride, grad * h.expert, 1 - sharded, "reduce"),
+        _exchange("gradients", "reduce_scatter", dense_shards, dense_stride, grad * h.dense, sharded, "reduce"),
+        _exchange("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * h.expert, sharded, "reduce"),
+        _exchange("parameters", "all_gather", dense_shards, dense_stride, width * h.dense, sharded, "gather"),
+        _exchange("expert parameters", "all_gather", expert_shards, expert_stride, width * h.expert, sharded, "gather"),
+    ]
+    across = sharded * (replicas > 1)
+    inner, expert_inner = dense_shards * dense_stride, expert_shards * expert_stride
+    made.append(
+        _exchange("gradients", "all_reduce", replicas, inner, grad * h.dense / h.dense_shards, across, "reduce")
+    )
+    made.append(
+        _exchange("expert gradients", "all_reduce", replicas, expert_inner, grad * h.expert / h.expert_shards, across, "reduce")
+    )
+    return made
+
+
+def _exchange(
+    name: str, kind: str, size: IntArray, stride: IntArray, message: FloatArray, applies: IntArray, phase: str
+) -> StateExchange:
+    """A collective; where it does not apply its group is a single rank, so that no shape is looked up in vain."""
+    used = (applies > 0) & (size > 1)
+    return StateExchange(
+        name=name,
+        kind=kind,
+        size=np.where(used, size, 1),
+        stride=np.where(used, stride, 1),
+        message_bytes=message,
+        applies=used.astype(np.int64),
+        phase=phase,
+    )
+
+
+def _spread(exchange: StateExchange, shape: tuple[int, ...], network: Network) -> FloatArray:
+    """Seconds for every run: groups are per plan, messages per run."""
+    size = np.repeat(exchange.size, shape[1])
+    stride = np.repeat(exchange.stride, shape[1])
+    return network.seconds(exchange.kind, size, stride, exchange.message_bytes.reshape(-1)).reshape(shape)
+
+
+def _buffers(batch: PlanBatch, h: Held, own: FloatArray, problem: Problem) -> FloatArray:
+    """Gathered parameters under ZeRO 3 (two units, or the whole stage once a step), else gradient buckets."""
+    width = problem.job.precision.parameter_bytes
+    whole = (problem.stack.fsdp_gathers_per_step == "step") & (batch.pp > 1)
+    gathered = np.where(whole[:, None], own, np.minimum(2 * h.largest, own)) * width
+    bucket = np.where(batch.dp > 1, float(problem.stack.bucket_bytes), 0.0)[:, None]
+    return np.where(batch.zero[:, None] >= 3, gathered, np.minimum(bucket, own * problem.job.grad_bytes))

@@ -1,0 +1,83 @@
+"""Work of pipeline stages: what their units add up to per micro-batch, by recompute mode.
+
+For a stage that holds c_u of unit u every quantity q of `cost.operators` is Σ_u c_u·q_u. Plans that differ only in what does not
+reach into a stage's work (batch, schedule, ZeRO, recompute) share one row; `stage_work` makes the distinct rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.planner.cost.operators import UnitTables
+from shardwright.planner.cost.stages import SplitTable
+from shardwright.planner.plans import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageWork:
+    """Work of one micro-batch; [rows, runs], with modes [rows, modes, runs], with axes [rows, runs, axes].
+
+    Attributes:
+        compute_forward_s, compute_backward_s, host_forward_s, host_backward_s: seconds.
+        exposed_forward_s, exposed_backward_s: exposed exchange, with axes.
+        again_s: recomputed forward time, with modes.
+        again_exposed_s: exchange repeated under full recompute, with axes.
+        saved_bytes, live_bytes: activations kept, and those of the layer being recomputed, with modes.
+        hbm_bytes: device-memory traffic.
+        layers: layers of the stage.
+        logits: logits of one micro-batch where the stage holds the head.
+    """
+
+    compute_forward_s: FloatArray
+    compute_backward_s: FloatArray
+    host_forward_s: FloatArray
+    host_backward_s: FloatArray
+    exposed_forward_s: FloatArray
+    exposed_backward_s: FloatArray
+    again_s: FloatArray
+    again_exposed_s: FloatArray
+    saved_bytes: FloatArray
+    live_bytes: FloatArray
+    hbm_bytes: FloatArray
+    layers: FloatArray
+    logits: FloatArray
+
+
+def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: SplitTable, runs: int) -> StageWork:
+    """Rows of work for pairs of operator key and split.
+
+    Args:
+        key, split: indices, [rows].
+        tables: quantities of units.
+        splits: units of stages.
+        runs: how many runs to fill.
+    """
+    counts = splits.counts[split, :runs]
+
+    def plain(table: FloatArray) -> FloatArray:
+        return np.einsum("pru,pu->pr", counts, table[key])
+
+    def by_axis(table: FloatArray) -> FloatArray:
+        return np.einsum("pru,pux->prx", counts, table[key])
+
+    def by_mode(table: FloatArray) -> FloatArray:
+        return np.einsum("pru,pum->pmr", counts, table[key])
+
+    live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
+    return StageWork(
+        compute_forward_s=plain(tables.compute_forward_s),
+        compute_backward_s=plain(tables.compute_backward_s),
+        host_forward_s=plain(tables.host_forward_s),
+        host_backward_s=plain(tables.host_backward_s),
+        exposed_forward_s=by_axis(tables.exposed_forward_s),
+        exposed_backward_s=by_axis(tables.exposed_backward_s),
+        again_s=by_mode(tables.again_s),
+        again_exposed_s=by_axis(tables.again_exposed_s),
+        saved_bytes=by_mode(tables.saved_bytes),
+        live_bytes=live,
+        hbm_bytes=plain(tables.hbm_bytes),
+        layers=splits.layers[split, :runs],
+        logits=counts[:, :, splits.kinds + 1] * tables.logits[key][:, None],
+    )
