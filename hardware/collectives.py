@@ -224,7 +224,8 @@ def _ramp(curve: Curve, message: Floats) -> Floats:
 def _local_s(kind: str, curve: Curve, tier: Tier, n: Floats, message: Floats) -> Floats:
     """Time inside one island over one tier; rings up to 8 ranks, then a tree of such rings for the latency."""
     steps = _steps(kind, np.minimum(n, _FLAT_RANKS)) + 2 * np.log2(np.maximum(n, _FLAT_RANKS) / _FLAT_RANKS)
-    return curve.alpha_s + curve.hop_s * steps + _share(kind, n) * message / _rate(curve, tier, n) * _ramp(curve, message)
+    time: Floats = curve.alpha_s + curve.hop_s * steps + _share(kind, n) * message / _rate(curve, tier, n) * _ramp(curve, message)
+    return time
 
 
 def _links(code: str, rows: int) -> Codes:
