@@ -1,6 +1,6 @@
 """The report of `estimate`: one plan's degrees, speed, time, memory and communication.
 
-    estimate_parts(estimate) -> parts for `style.to_text`
+estimate_parts(estimate) -> parts for `style.to_text`
 """
 
 from __future__ import annotations
@@ -71,11 +71,12 @@ def _violation(violation: Mapping[str, Any]) -> Any:
 def _predicted(predicted: Mapping[str, Any]) -> str:
     low, high = predicted["step_time_low_s"], predicted["step_time_high_s"]
     interval = f" ({words.seconds(low)} to {words.seconds(high)})" if low is not None and high is not None else ""
+    peak = f"{words.digits(predicted['peak_tflops'], 4)} ({predicted['flops_convention']} attention)"
     said = [
         f"step {words.seconds(predicted['step_time_s'], 4)}{interval}",
         f"{words.count(predicted['tokens_per_s'])} tokens/s, {words.count(predicted['tokens_per_s_per_gpu'])} a GPU",
         f"{words.digits(predicted['model_tflops_per_gpu'], 4)} model TFLOP/s a GPU",
-        f"MFU {words.percent(predicted['mfu'])} of {words.digits(predicted['peak_tflops'], 4)} ({predicted['flops_convention']} attention)",
+        f"MFU {words.percent(predicted['mfu'])} of {peak}",
     ]
     extras = {"usd_per_1m_tokens": "USD per million tokens", "joules_per_token": "J a token", "goodput_fraction": "goodput"}
     said += [f"{words.digits(predicted[k])} {unit}" for k, unit in extras.items() if predicted[k] is not None]

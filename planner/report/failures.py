@@ -13,31 +13,31 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError, unknown_name
+from shardwright.errors import ConflictError, ShardwrightError, unknown_name
 
 ISSUES = "the project's issue tracker"
 
 
-class UsageFault(ShardwrightError):
+class UsageError(ShardwrightError):
     """The command line itself cannot be understood."""
 
     code = "usage"
 
 
-class InternalFault(ShardwrightError):
+class InternalError(ShardwrightError):
     """A bug."""
 
     code = "internal"
 
 
-class Interrupted(ShardwrightError):
+class InterruptedByUserError(ShardwrightError):
     """Stopped by the user."""
 
     code = "interrupted"
     exit_code = 130
 
 
-def usage_fault(error: Any) -> ShardwrightError:
+def usage_error(error: Any) -> ShardwrightError:
     """Our error for one of Typer's."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "shardwright"
@@ -50,14 +50,14 @@ def usage_fault(error: Any) -> ShardwrightError:
     missing = re.match(r"No such command '(.*?)'", error.message or "")
     if missing and context:
         return unknown_name("command", missing[1], context.command.commands, where=command)
-    return UsageFault(_one_line(error.format_message()), where=_place(error) or command, hint=helped)
+    return UsageError(_one_line(error.format_message()), where=_place(error) or command, hint=helped)
 
 
-def bug(error: BaseException) -> InternalFault:
+def bug(error: BaseException) -> InternalError:
     """Our error for an exception nobody expected."""
     what = _one_line(str(error))[:200]
     name = type(error).__name__
-    return InternalFault(
+    return InternalError(
         f"this is a bug in shardwright: {name}" + (f": {what}" if what else ""),
         hint=f"please report it to {ISSUES} with the command; SHARDWRIGHT_DEBUG=1 shows where it happened",
     )
@@ -110,7 +110,9 @@ def refuse_repeats(arguments: Sequence[str], options: Iterable[Any]) -> None:
 
 
 def _option_names(context: Any) -> list[str]:
-    return [name for o in (context.command.params if context else []) for name in (*o.opts, *o.secondary_opts) if name[:2] == "--"]
+    return [
+        name for o in (context.command.params if context else []) for name in (*o.opts, *o.secondary_opts) if name[:2] == "--"
+    ]
 
 
 def _place(error: Any) -> str:
@@ -123,16 +125,3 @@ def _place(error: Any) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-__all__ = [
-    "InternalFault",
-    "Interrupted",
-    "UnknownNameError",
-    "UsageFault",
-    "bug",
-    "error_text",
-    "refuse_repeats",
-    "usage_fault",
-    "wanted_format",
-]

@@ -36,7 +36,9 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         raise _unusable(folder, error) from error
     if taken:
-        raise ConflictError(f"{folder} is not empty and holds no earlier result", where=WHERE, hint="name a new or empty folder")
+        raise ConflictError(
+            f"{folder} is not empty and holds no earlier result", where=WHERE, hint="name a new or empty folder"
+        )
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -85,7 +87,9 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _unusable(folder: Path, error: OSError) -> InvalidValueError:
-    return InvalidValueError(f"cannot write {folder}: {error.strerror or error}", where=WHERE, hint="name a folder you may write to")
+    return InvalidValueError(
+        f"cannot write {folder}: {error.strerror or error}", where=WHERE, hint="name a folder you may write to"
+    )
 
 
 _README = """\

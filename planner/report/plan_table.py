@@ -123,7 +123,9 @@ def _expert(parallel: Mapping[str, Any]) -> str:
 
 def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
     capacity = words.gib(plans[0]["memory"]["capacity_bytes"])
-    legend = f"GiB: fullest rank, of {capacity}. Plans of one tie differ by less than the model can tell; the simplest comes first."
+    legend = (
+        f"GiB: fullest rank, of {capacity}. Plans of one tie differ by less than the model can tell; the simplest comes first."
+    )
     lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
     unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
     return [paragraph(legend, style="dim"), *unlaunchable]
@@ -188,5 +190,6 @@ def assumptions(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The values in force, by where they come from."""
     origins = [o for o in ("given", "preset", "inferred", "default") if any(r["origin"] == o for r in rows)]
     return [
-        paragraph(f"{origin}: " + words.joined((r["key"], r["value"]) for r in rows if r["origin"] == origin)) for origin in origins
+        paragraph(f"{origin}: " + words.joined((r["key"], r["value"]) for r in rows if r["origin"] == origin))
+        for origin in origins
     ]

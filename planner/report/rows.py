@@ -1,7 +1,7 @@
 """Results as rows for CSV: one a plan, a run, or a listed item, nested keys joined with underscores.
 
-    plan_rows(result), estimate_rows(estimate), validation_rows(result) -> list of flat mappings
-    csv_text(rows) -> text
+plan_rows(result), estimate_rows(estimate), validation_rows(result) -> list of flat mappings
+csv_text(rows) -> text
 """
 
 from __future__ import annotations
@@ -54,7 +54,12 @@ def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
 
 def _job(result: Mapping[str, Any]) -> dict[str, Any]:
     training = {k: result["training"][k] for k in ("seq_len", "global_batch", "precision")}
-    return {"model": result["model"]["name"], "cluster": result["cluster"]["name"], "gpus": result["cluster"]["gpus"], **training}
+    return {
+        "model": result["model"]["name"],
+        "cluster": result["cluster"]["name"],
+        "gpus": result["cluster"]["gpus"],
+        **training,
+    }
 
 
 def _estimate_row(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Where the time of one step goes: the ten parts of `time` as bars, and as one sentence.
 
-    step_time_s = compute + recompute + exposed (tp, cp, ep, pp, dp) + bubble + optimizer + other
+step_time_s = compute + recompute + exposed (tp, cp, ep, pp, dp) + bubble + optimizer + other
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def time_waterfall(time: Mapping[str, float]) -> Any:
     shown = table("part", "time", "share", "", left=("part", ""))
     for name, label in LABELS.items():
         if time[name] > 0:
-            shown.add_row(label, words.seconds(time[name]), words.percent(time[name] / total), words.bar(time[name] / total, BAR))
+            shown.add_row(
+                label, words.seconds(time[name]), words.percent(time[name] / total), words.bar(time[name] / total, BAR)
+            )
     shown.add_row("step", words.seconds(total), "100 %")
     return shown
 

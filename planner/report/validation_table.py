@@ -15,7 +15,9 @@ WORST = 10
 def validation_parts(result: Mapping[str, Any]) -> list[Any]:
     """Everything `validate` shows."""
     parts = [_summaries(result["by_source"], result["summary"])]
-    parts += [paragraph("Errors are |predicted / measured - 1| of the step time, bias keeps its sign; memory likewise, of the peak.")]
+    parts += [
+        paragraph("Errors are |predicted / measured - 1| of the step time, bias keeps its sign; memory likewise, of the peak.")
+    ]
     parts += [paragraph(line) for line in _decisions(result["summary"])]
     worst = sorted((r for r in result["rows"] if r["error"] is not None), key=lambda r: (-abs(r["error"]), r["id"]))
     if worst:

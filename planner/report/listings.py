@@ -1,0 +1,163 @@
+"""What there is: models, nodes, devices, stacks, targets and rules, as data for `show`.
+
+listing(kind, name=None) -> {"kind": "models", "items": [...]} or {"kind": "model", "item": {...}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardwright.errors import unknown_name
+
+KINDS = ("models", "nodes", "devices", "targets", "rules", "stacks")
+WHERE = "show"
+
+
+def listing(kind: str, name: str | None = None) -> dict[str, Any]:
+    """All items of a kind in short, or one of them in full.
+
+    Raises:
+        UnknownNameError: no such kind, or no such item.
+    """
+    if kind not in KINDS:
+        raise unknown_name("kind of thing", kind, KINDS, where=WHERE)
+    if name is None:
+        return {"kind": kind, "items": _ITEMS[kind]()}
+    return {"kind": kind.removesuffix("s"), "item": _ONE[kind](name)}
+
+
+def _models() -> list[dict[str, Any]]:
+    from shardwright.models.catalog import load_model, model_ids
+
+    return [_model_row(model_id, load_model(model_id)) for model_id in model_ids()]
+
+
+def _model_row(model_id: str, graph: Any) -> dict[str, Any]:
+    return {
+        "id": model_id,
+        "parameters": graph.parameters,
+        "active_parameters": graph.active_parameters,
+        "layers": graph.layers,
+        "hidden": graph.spec.to_dict().get("hidden"),
+    }
+
+
+def _model(name: str) -> dict[str, Any]:
+    from shardwright.models.catalog import load_model
+
+    graph = load_model(name)
+    counts = {key: getattr(graph, key) for key in ("parameters", "active_parameters", "buffers", "mtp_parameters", "layers")}
+    return {**counts, "digest": graph.digest, "spec": graph.spec.to_dict()}
+
+
+def _nodes() -> list[dict[str, Any]]:
+    from shardwright.hardware.catalog import load_node, node_ids
+
+    return [_node_row(load_node(node_id)) for node_id in node_ids()]
+
+
+def _node_row(node: Any) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "device": node.device.id,
+        "gpus": node.gpus,
+        "scaleup_domain_gpus": node.scaleup_domain_gpus,
+        "scaleup_bytes_per_s": node.scaleup_bytes_per_s,
+        "internode_bytes_per_s": node.internode_bytes_per_s,
+        "fabric": node.fabric,
+    }
+
+
+def _node(name: str) -> dict[str, Any]:
+    from shardwright.hardware.catalog import load_node
+
+    return load_node(name).to_dict()
+
+
+def _devices() -> list[dict[str, Any]]:
+    from shardwright.hardware.catalog import device_ids, load_device
+
+    return [_device_row(load_device(device_id)) for device_id in device_ids()]
+
+
+def _device_row(device: Any) -> dict[str, Any]:
+    return {
+        "id": device.id,
+        "arch": device.arch,
+        "bf16_flops": device.peak_flops.get("bf16"),
+        "memory_bytes": device.memory_bytes,
+        "memory_bytes_per_s": device.memory_bytes_per_s,
+    }
+
+
+def _device(name: str) -> dict[str, Any]:
+    from shardwright.hardware.catalog import load_device
+
+    return load_device(name).to_dict()
+
+
+def _targets() -> list[dict[str, Any]]:
+    from shardwright.planner.stacks import DEFAULT_STACKS, load_stack
+
+    return [
+        {
+            "id": name,
+            "stack": stack_id,
+            "zero_stage": load_stack(stack_id).zero_stage,
+            "grad_bytes": load_stack(stack_id).grad_bytes,
+        }
+        for name, stack_id in DEFAULT_STACKS.items()
+        if name != "any"
+    ]
+
+
+def _stacks() -> list[dict[str, Any]]:
+    from shardwright.planner.stacks import load_stack, stack_ids
+
+    found = [load_stack(stack_id) for stack_id in stack_ids()]
+    return [{"id": s.id, "framework": s.framework, "description": s.description} for s in found]
+
+
+def _stack(name: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from shardwright.planner.stacks import load_stack
+
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(load_stack(name)).items()}
+
+
+def _rules() -> list[dict[str, Any]]:
+    from shardwright.planner.rules.registry import RULES
+
+    return [
+        {name: getattr(rule, name) for name in ("id", "says", "framework", "severity") if hasattr(rule, name)} for rule in RULES
+    ]
+
+
+def _named(items: Callable[[], list[dict[str, Any]]], kind: str) -> Callable[[str], dict[str, Any]]:
+    def find(name: str) -> dict[str, Any]:
+        found = {str(item["id"]): item for item in items()}
+        if name not in found:
+            raise unknown_name(kind, name, found, where=f"{WHERE} {kind}s")
+        return found[name]
+
+    return find
+
+
+_ITEMS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+    "models": _models,
+    "nodes": _nodes,
+    "devices": _devices,
+    "targets": _targets,
+    "rules": _rules,
+    "stacks": _stacks,
+}
+_ONE: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "models": _model,
+    "nodes": _node,
+    "devices": _device,
+    "targets": _named(_targets, "target"),
+    "rules": _named(_rules, "rule"),
+    "stacks": _stack,
+}

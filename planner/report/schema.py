@@ -1,0 +1,406 @@
+"""The records of what shardwright prints: plan-result, estimate, validation.
+
+Units are in the names of the keys, unknown is null, every key is always present, no key is unknown. Published as
+JSON Schema by `shardwright.planner.schema`, which also reads files back through these records.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=0)]
+Degree = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Origin = Literal["given", "preset", "default", "inferred"]
+Axis = Literal["tp", "cp", "ep", "pp", "dp"]
+Schedule = Literal["gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v"]
+Interval = Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+class Record(BaseModel):
+    """A record without unknown keys, whose values are of the very type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Violation(Record):
+    """A rule that the plan breaks, and what would mend it."""
+
+    rule: str
+    message: str
+    remedy: str
+
+
+class Recompute(Record):
+    """What is computed again in the backward pass."""
+
+    mode: Literal["none", "selective", "full"]
+    modules: list[str]
+    layers: list[Count] | Count | None = Field(description="layers recomputed on each stage")
+
+
+class Offload(Record):
+    """Fractions held in host memory."""
+
+    activations: Fraction
+    optimizer: Fraction
+    parameters: Fraction
+
+
+class Overlap(Record):
+    """Which exchanges run beside computation."""
+
+    tp: bool
+    dp_gather: bool
+    dp_reduce: bool
+    p2p: bool
+    ep: bool
+    cp: bool
+
+
+class Parallel(Record):
+    """Degrees: world_size = tp·cp·pp·dp = etp·ep·pp·edp, dp = dp_replicate·dp_shard."""
+
+    world_size: Degree
+    tp: Degree
+    sequence_parallel: bool
+    cp: Degree
+    cp_comm: Literal["p2p", "a2a", "allgather", "a2a+p2p"]
+    pp: Degree
+    vpp: Degree
+    dp: Degree
+    dp_replicate: Degree
+    dp_shard: Degree
+    zero_stage: Annotated[int, Field(ge=0, le=3)]
+    ep: Degree
+    etp: Degree
+    edp: Count
+    micro_batch: Degree
+    micro_batches: Count
+    schedule: Schedule
+    recompute: Recompute
+    offload: Offload
+    overlap: Overlap
+    moe_dispatcher: Literal["allgather", "alltoall", "deepep", "hybridep"]
+    loss_chunks: Degree
+    reshard_after_forward: bool
+
+
+class StageTime(Record):
+    """Time of one micro-batch on one stage, recompute inside backward."""
+
+    forward_s: Seconds
+    backward_s: Seconds
+
+
+class StageMemory(Record):
+    """What is live at the stage's peak on its most loaded rank; the parts sum to the total."""
+
+    parameters_bytes: Bytes
+    gradients_bytes: Bytes
+    optimizer_bytes: Bytes
+    activations_bytes: Bytes
+    logits_bytes: Bytes
+    buffers_bytes: Bytes
+    reserve_bytes: Bytes
+    total_bytes: Bytes
+    capacity_bytes: Bytes
+
+
+class Stage(Record):
+    """One pipeline rank."""
+
+    index: Count
+    layers: list[Interval | None] = Field(description="first and last layer of each virtual chunk, 0-based, inclusive")
+    holds: list[Literal["embedding", "head", "loss", "mtp"]]
+    ranks: str = Field(description="all ranks, as ranges and strides: 0-3,8-11 or 0-511:8")
+    node_type: str
+    time: StageTime
+    memory: StageMemory
+
+
+class Predicted(Record):
+    """The headline figures."""
+
+    step_time_s: Seconds | None
+    step_time_low_s: Seconds | None
+    step_time_high_s: Seconds | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    tokens_per_s_per_gpu: float | None = Field(description="over the GPUs asked for")
+    model_tflops_per_gpu: float | None
+    mfu: float | None
+    flops_convention: Literal["full", "causal"]
+    peak_tflops: float | None
+    usd_per_1m_tokens: float | None
+    joules_per_token: float | None
+    goodput_fraction: float | None
+
+
+class Time(Record):
+    """Parts of the step on the critical stage; they sum to step_time_s."""
+
+    compute_s: Seconds
+    recompute_s: Seconds
+    exposed_tp_s: Seconds
+    exposed_cp_s: Seconds
+    exposed_ep_s: Seconds
+    exposed_pp_s: Seconds
+    exposed_dp_s: Seconds
+    bubble_s: Seconds
+    optimizer_s: Seconds
+    other_s: Seconds
+
+
+class Meters(Record):
+    """The peak as different meters read it."""
+
+    allocated_bytes: Bytes | None
+    reserved_bytes: Bytes | None
+    device_bytes: Bytes | None
+
+
+class Memory(Record):
+    """The fullest stage."""
+
+    peak_bytes: Bytes
+    capacity_bytes: Bytes
+    peak_stage: Count
+    meters: Meters
+    host_peak_bytes: Bytes | None = Field(description="per node")
+
+
+class Communication(Record):
+    """One kind of collective: totals of a step on the rank that determines it."""
+
+    axis: Axis
+    collective: str
+    group_size: Degree
+    message_bytes: float = Field(ge=0, description="as nccl-tests counts: the full vector; all-to-all: the send buffer")
+    count_per_step: float = Field(ge=0)
+    time_s: Seconds
+    exposed_s: Seconds
+    algorithm: str | None
+    bottleneck_link: str | None
+
+
+class Account(Record):
+    """Where the costs of parallelism are booked."""
+
+    bytes_moved_hbm_per_flop: float | None
+    bytes_moved_links_per_flop: float | None
+    critical_collectives_per_step: float | None
+    largest_message_bytes: float | None
+    smallest_message_bytes: float | None
+    overlap_covered_fraction: float | None
+    bottleneck_link: str | None
+    bottleneck_utilisation: float | None
+
+
+class EstimateBody(Record):
+    """One priced plan."""
+
+    feasible: bool
+    violations: list[Violation]
+    expressible_by: list[str]
+    parallel: Parallel
+    stages: list[Stage]
+    predicted: Predicted
+    time: Time
+    memory: Memory
+    communication: list[Communication]
+    account: Account
+    sources: dict[str, Any] = Field(description="term → measured, transferred, modelled or datasheet, with its origin")
+    warnings: list[str]
+
+
+class RankedPlan(EstimateBody):
+    """A plan of the ranking."""
+
+    rank: Degree
+    tie_group: Count
+    id: str
+
+
+class Remedy(Record):
+    """A change to a plan that does not fit."""
+
+    change: str
+    feasible: bool
+    step_time_s: Seconds | None
+
+
+class NearMiss(EstimateBody):
+    """A plan that nearly fits."""
+
+    shortage_bytes: Bytes
+    remedies: list[Remedy]
+
+
+class Assumption(Record):
+    """A value in force and where it comes from."""
+
+    key: str
+    value: Any
+    origin: Origin
+
+
+class TrainingInputs(Record):
+    """The training job in full."""
+
+    seq_len: Degree
+    global_batch: Degree
+    precision: str
+    optimizer: str
+    grad_bytes: Degree
+
+
+class Calibration(Record):
+    """The fits in force."""
+
+    name: str
+    digest: str
+    inline: dict[str, Any]
+
+
+class Inputs(Record):
+    """Everything a price depends on, so that the file stands alone."""
+
+    model: dict[str, Any]
+    cluster: dict[str, Any]
+    training: TrainingInputs
+    calibration: Calibration
+    stack: str
+    search: dict[str, Any]
+
+
+class ModelIdentity(Record):
+    """The model in short."""
+
+    name: str
+    layers: Degree
+    parameters: Count
+    active_parameters: Count
+    buffers: Count
+    mtp_parameters: Count
+    digest: str
+
+
+class ClusterIdentity(Record):
+    """The cluster in short."""
+
+    name: str
+    gpus: Degree
+    nodes: Degree
+    digest: str
+
+
+class TrainingIdentity(Record):
+    """The training job in short."""
+
+    seq_len: Degree
+    global_batch: Degree
+    precision: str
+    optimizer: str
+
+
+class Search(Record):
+    """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
+
+    space: dict[str, list[Any]]
+    candidates: Count
+    rejected: dict[str, Count]
+    pruned_by_bound: Count
+    priced: Count
+    fits: Count
+    best_step_time_s: Seconds | None
+    lower_bound_step_time_s: Seconds | None
+    gap: Fraction | None
+    proven_optimal: bool
+    stopped: Literal["effort_limit", "time_limit", "interrupted"] | None
+
+
+class Run(Record):
+    """What differs from run to run."""
+
+    wall_s: Seconds
+    cpu_s: Seconds
+    version: str
+    solver: str | None
+
+
+class PlanResult(Record):
+    """What `plan --format json` prints."""
+
+    schema_version: Literal[1]
+    kind: Literal["plan-result"]
+    inputs: Inputs
+    model: ModelIdentity
+    cluster: ClusterIdentity
+    training: TrainingIdentity
+    assumptions: list[Assumption]
+    search: Search
+    plans: list[RankedPlan]
+    near_misses: list[NearMiss]
+    run: Run
+
+
+class Estimate(EstimateBody):
+    """What `estimate --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["estimate"]
+    inputs: Inputs
+    assumptions: list[Assumption]
+
+
+class ValidationRow(Record):
+    """One measured run and its prediction."""
+
+    id: str
+    source_group: str
+    status: Literal["ok", "skipped"]
+    reason: str | None
+    measured_step_time_s: float | None
+    predicted_step_time_s: float | None
+    error: float | None
+    interval_low_s: float | None
+    interval_high_s: float | None
+    measured_peak_gib: float | None
+    predicted_peak_gib: float | None
+    memory_error: float | None
+    outcome: str | None
+    predicted_fits: bool | None
+
+
+class ValidationSummary(Record):
+    """Errors of a group of runs; absolute, except bias."""
+
+    rows: Count
+    scored: Count
+    skipped: Count
+    median: float | None
+    mean: float | None
+    p90: float | None
+    bias: float | None
+    memory_median: float | None
+    memory_p90: float | None
+    oom_called: float | None
+    ran_refused: float | None
+    tau: float | None
+    regret: float | None
+    interval_coverage: float | None
+
+
+class Validation(Record):
+    """What `validate --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["validation"]
+    rows: list[ValidationRow]
+    by_source: dict[str, ValidationSummary]
+    summary: ValidationSummary

@@ -1,0 +1,128 @@
+"""The shape of what shardwright prints, published; and such files read back.
+
+    json_schema(name)        the JSON Schema that `shardwright schema NAME` prints
+    read_result(path)        a plan-result or an estimate, checked
+    read_plan(path, rank)    (inputs, estimate) of one plan of such a file
+
+A file is JSON, or the folder that `plan -o` wrote, or `-` for standard input. Whatever is damaged is refused with
+its place. The records themselves are in `shardwright.planner.report.schema`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
+from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.planner.report.schema import Estimate, PlanResult, Record, Validation
+
+SCHEMA_VERSION = 1
+RESULT_FILE = "result.json"
+
+KINDS: Mapping[str, type[Record]] = {"plan-result": PlanResult, "estimate": Estimate, "validation": Validation}
+INPUT_KINDS = ("cluster", "model")
+
+
+def schema_names() -> tuple[str, ...]:
+    """What `json_schema` knows."""
+    return (*KINDS, *INPUT_KINDS)
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one of the printed or read documents.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    record: Any = KINDS.get(name)
+    if name == "cluster":
+        from shardwright.hardware.schema import ClusterFile
+
+        record = ClusterFile
+    elif name == "model":
+        from shardwright.models.schema import ModelFile
+
+        record = ModelFile
+    if record is None:
+        raise unknown_name("schema", name, schema_names(), where="NAME")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **record.model_json_schema()}
+
+
+def read_result(path: str | Path) -> dict[str, Any]:
+    """A plan-result or an estimate.
+
+    Args:
+        path: a JSON file, a folder that `plan -o` wrote, or `-` for standard input.
+
+    Raises:
+        DamagedFileError: it cannot be read, is cut off, or is something else.
+        UnsupportedError: written by another version of the format.
+        InvalidValueError, UnknownNameError: a value or key that cannot be, with its line.
+    """
+    document = _document(path)
+    record = _record_of(document)
+    if record is Validation:
+        raise DamagedFileError(f"{document.source} holds a validation, not plans", where=document.source, hint=_EXPECTED)
+    validate(record, document)
+    return document.data
+
+
+def read_plan(path: str | Path, rank: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One plan of a file, with the inputs it was made from.
+
+    Args:
+        path: as for `read_result`.
+        rank: 1-based; an estimate has rank 1 only.
+
+    Returns:
+        (inputs, estimate).
+
+    Raises:
+        ShardwrightError: as `read_result`; and a rank the file does not have.
+    """
+    data = read_result(path)
+    plans = data["plans"] if data["kind"] == "plan-result" else [data]
+    if not plans:
+        raise InvalidValueError(
+            f"{path} holds no plan: nothing fitted", where="--plan", hint="see its near_misses for remedies"
+        )
+    if not 1 <= rank <= len(plans):
+        allowed = "1" if len(plans) == 1 else f"1 to {len(plans)}"
+        raise InvalidValueError(f"{path} has no rank {rank}", where="--rank", hint=f"it has {allowed}")
+    return data["inputs"], plans[rank - 1]
+
+
+_EXPECTED = "give what `plan --format json`, `plan -o` or `estimate --format json` wrote"
+
+
+def _document(path: str | Path) -> Document:
+    if str(path) == "-":
+        return parse_json(sys.stdin.read(RESULT_LIMIT_BYTES), "standard input")
+    place = Path(path)
+    if place.is_dir():
+        if not (place / RESULT_FILE).is_file():
+            raise DamagedFileError(f"{place} holds no {RESULT_FILE}", where=str(place), hint=_EXPECTED)
+        place = place / RESULT_FILE
+    try:
+        return parse_json(read_text(place, limit_bytes=RESULT_LIMIT_BYTES), str(place))
+    except ShardwrightError as error:
+        error.hint = error.hint or _EXPECTED
+        raise
+
+
+def _record_of(document: Document) -> type[Record]:
+    kind = document.data.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        said = f"is of kind {str(kind)[:60]!r}" if kind is not None else "has no key `kind`"
+        raise DamagedFileError(f"{document.source} {said}", where=document.place("kind"), hint=_EXPECTED)
+    version = document.data.get("schema_version", SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        raise UnsupportedError(
+            f"{document.source} has schema_version {str(version)[:60]}; this version reads {SCHEMA_VERSION}",
+            where=document.place("schema_version"),
+            hint="read it with the version that wrote it, or plan again",
+        )
+    return KINDS[kind]
