@@ -1,0 +1,1 @@
+"""What is trained: architectures, their layer graphs, and the readers and presets they come from."""

@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -81,7 +80,7 @@ def load_preset(model_id: str) -> ModelSpec:
         raise unknown_name("model preset", model_id, model_ids(), where="MODEL")
     name = f"{model_id}.yaml"
     source = files("shardwright.models").joinpath(PRESETS, name).read_text(encoding="utf-8")
-    return _spec(parse_yaml(source, f"preset {model_id}"))
+    return _placed(parse_yaml(source, f"preset {model_id}"), lambda document: ModelSpec.from_dict(document.data))
 
 
 def load_spec(path: Path) -> ModelSpec:
@@ -90,21 +89,16 @@ def load_spec(path: Path) -> ModelSpec:
         return _spec_from_config(_config_in(path))
     if path.suffix.lower() == ".json":
         return _spec_from_config(path)
-    return _spec(read_document(path))
+    return _spec_from_yaml(read_document(path))
 
 
-def _spec(document: Document) -> ModelSpec:
-    with placed(document):
-        return ModelSpec.from_dict(document.data)
-
-
-@contextmanager
-def placed(document: Document) -> Iterator[None]:
-    """Turns the key of an error raised inside into ``file:line: key``."""
+def _placed(document: Document, make: Callable[[Document], ModelSpec]) -> ModelSpec:
+    """The made spec; the key of an error becomes ``file:line: key``."""
     try:
-        yield
+        return make(document)
     except ShardwrightError as error:
-        error.where = document.place(*filter(None, error.where.split(".")))
+        if not error.where.startswith(document.source):
+            error.where = document.place(*filter(None, error.where.split(".")))
         raise
 
 
@@ -137,3 +131,9 @@ def _spec_from_config(path: Path) -> ModelSpec:
     from shardwright.models.huggingface import read_config
 
     return read_config(path)
+
+
+def _spec_from_yaml(document: Document) -> ModelSpec:
+    from shardwright.models.schema import spec_from_document
+
+    return _placed(document, spec_from_document)

@@ -207,9 +207,9 @@ class ModelGraph:
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical JSON of the architecture (its source and notes do not count)."""
+        """sha256 of the canonical JSON of the architecture (its name, source and notes do not count)."""
         full = self.spec.to_dict()
-        return digest({key: value for key, value in full.items() if key not in {"source", "notes"}})
+        return digest({key: value for key, value in full.items() if key not in {"name", "source", "notes"}})
 
     def flops_forward(self, batch: int, seq: int, *, causal: bool = False, mtp: bool = True) -> int:
         """Forward FLOPs of the whole model for `batch` sequences of `seq` tokens."""

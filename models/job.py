@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.errors import ConflictError, InvalidValueError
+from shardwright.errors import InvalidValueError
 from shardwright.models.checks import whole
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS, Optimizer, Precision
 from shardwright.models.graph import Convention, ModelGraph
@@ -43,7 +43,6 @@ class TrainingJob:
         whole(self.global_batch, "global_batch", 1, MAX_GLOBAL_BATCH)
         if self.grad_bytes not in GRAD_DTYPES.values():
             raise InvalidValueError(f"gradients of {self.grad_bytes} bytes", where="grad_bytes", hint="allowed: 2, 4")
-        self._check_positions()
 
     @property
     def tokens_per_step(self) -> int:
@@ -59,6 +58,18 @@ class TrainingJob:
         """Model FLOPs an optimiser step."""
         return self.graph.flops_per_token(self.seq_len, convention) * self.tokens_per_step
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of a result should know about model and sequence length."""
+        rows = self.graph.spec.max_positions
+        if rows is None or self.seq_len <= rows:
+            return self.graph.spec.notes
+        if self.graph.spec.positions == "learned":
+            said = f"{self.graph.name} has learned positions for {rows} tokens; longer sequences need a larger table"
+        else:
+            said = f"{self.graph.name} was published for {rows} tokens; sequences here have {self.seq_len}"
+        return (*self.graph.spec.notes, said)
+
     def to_dict(self) -> dict[str, Any]:
         """The job as ``training`` in a result."""
         return {
@@ -68,12 +79,3 @@ class TrainingJob:
             "optimizer": self.optimizer.id,
             "grad_dtype": next(name for name, width in GRAD_DTYPES.items() if width == self.grad_bytes),
         }
-
-    def _check_positions(self) -> None:
-        rows = self.graph.spec.max_positions
-        if self.graph.spec.positions == "learned" and rows is not None and self.seq_len > rows:
-            raise ConflictError(
-                f"sequences of {self.seq_len} tokens, but {self.graph.name} has learned positions for {rows}",
-                where="--seq-len",
-                hint=f"at most {rows}, or a model with more positions (max_positions)",
-            )

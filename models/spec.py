@@ -158,7 +158,7 @@ class ModelSpec:
         out_bias: bias on the attention's output projection.
         mlp_bias: biases on the dense feed-forward (and shared experts') projections.
         qk_norm: ``head`` where queries and keys are normalised head by head.
-        windows: attention window of layer i is windows[i % len(windows)]; None is the whole sequence.
+        windows: attention window of layer i is windows[i % len(windows)]; None is the whole sequence. Kept as one period.
         sinks: one learned attention sink a head.
         dropout: whether dropout masks are kept (after the embedding, attention and feed-forward blocks).
         tied_embeddings: whether the head uses the word embedding.
@@ -262,6 +262,8 @@ class ModelSpec:
         for entry in entries:
             if entry is not None:
                 whole(entry, "windows", *RANGES["window"])
+        repeated = tuple(entries[layer % len(entries)] for layer in range(self.layers))
+        object.__setattr__(self, "windows", repeated[: _period(repeated)])
 
     def _check_heads(self) -> None:
         if self.heads % self.kv_heads:
@@ -336,6 +338,17 @@ def _made(record: type[RecordT], given: dict[str, Any], prefix: str) -> RecordT:
         if _required(field) and given.get(field.name) is None:
             raise InvalidValueError(f"{prefix}{field.name} is missing", where=prefix + field.name)
     return record(**given)
+
+
+def _period(entries: tuple[int | None, ...]) -> int:
+    """The least p with entries[i] = entries[i - p] for all i >= p (Knuth, Morris, Pratt: length less the longest border)."""
+    borders = [0] * len(entries)
+    for i in range(1, len(entries)):
+        length = borders[i - 1]
+        while length and entries[i] != entries[length]:
+            length = borders[length - 1]
+        borders[i] = length + (entries[i] == entries[length])
+    return len(entries) - borders[-1]
 
 
 def _required(field: Field[Any]) -> bool:
