@@ -24,7 +24,7 @@ Fused attention with head sizes d_qk and d_v (``attention_s``)::
     time    = sustained * norm_p(compute, memory) + start                             attention_s
 
 The backward pass does 2.5 times the FLOPs (five products instead of two) at a fraction of the forward rate.
-Unfused attention (``unfused_attention_s``) is the batched products plus the traffic of the score matrix.
+Unfused attention is batched products and memory-bound work: price it with ``gemm_s`` and ``memory_bound_s``.
 
 Launch and host time are not included: they belong to the software stack. ``start`` is the fixed part that a
 kernel spends on the device itself (filling and draining it), 1 to 3 microseconds.
@@ -58,7 +58,6 @@ __all__ = [
     "load_fit",
     "memory_bound_s",
     "precision_rates",
-    "unfused_attention_s",
     "visible_keys",
 ]
 
@@ -71,10 +70,6 @@ FULL_RAMP_SHARE = 0.19
 From FlashAttention-3 on H100 and FlashAttention-4 on Blackwell, head size 128, 512 to 16,384 tokens
 (pytorch/benchmark pull 2391, Dao-AILab/flash-attention pull 2605): the blocks on the diagonal are half wasted.
 """
-
-UNFUSED_SCORE_BYTES = (9.0, 11.0)
-"""Memory traffic of the score matrix, bytes per element forward and backward: scale, mask, softmax and dropout
-fused into one kernel, besides what the matrix products themselves read and write."""
 
 THROTTLE_FROM_FLOPS = 1e11
 """Kernels with more FLOPs than this run long enough to reach the power limit."""
@@ -176,7 +171,7 @@ def attention_s(
         causal: a query sees only keys up to itself.
         window: most keys that a query sees; None or a value >= ``kv_len`` is all.
         backward: the backward pass instead of the forward pass.
-        backend: key of ``fit.backend_factor``; ``"table"`` is the best known one.
+        backend: key of ``fit.backend_factor``; ``"table"`` is the best known one. ``"fp8"`` is relative to bf16 rates.
 
     Raises:
         UnsupportedError: the backend is not known on this device.
@@ -194,30 +189,6 @@ def attention_s(
     if backward:
         compute, memory = compute * c.backward_flops_ratio / c.backward_rate, memory * 2.0
     return np.asarray(fit.attention_sustained_factor * _norm(compute, memory, c.norm_power) + c.start_s)
-
-
-def unfused_attention_s(
-    fit: KernelFit,
-    rates: DeviceRates,
-    batch: Numbers,
-    heads: Numbers,
-    q_len: Numbers,
-    kv_len: Numbers,
-    qk_dim: Numbers,
-    v_dim: Numbers,
-    *,
-    backward: bool = False,
-) -> Array:
-    """Seconds of attention that writes the score matrix to memory: batched products and a softmax kernel.
-
-    Causal masking saves nothing here. Arguments as for ``attention_s``.
-    """
-    batch, heads, q_len, kv_len = _floats(batch, heads, q_len, kv_len)
-    groups = batch * heads
-    scores = gemm_s(fit, rates, q_len, kv_len, qk_dim, groups)
-    values = gemm_s(fit, rates, q_len, v_dim, kv_len, groups)
-    softmax = memory_bound_s(fit, rates, UNFUSED_SCORE_BYTES[int(backward)] * groups * q_len * kv_len)
-    return np.asarray((scores + values) * (2.0 if backward else 1.0) + softmax)
 
 
 def visible_keys(kv_len: Numbers, *, causal: bool = True, window: Numbers | None = None) -> Array:
