@@ -251,9 +251,10 @@ def _windows(fields: Fields, layers: int, *, everywhere: bool) -> tuple[int | No
 
 def _qwen_windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
     """The window of each layer; without ``use_sliding_window`` there is none, with it from ``max_window_layers`` on."""
-    first = fields.count(28, 0, 1_000_000, "max_window_layers")
-    window, types = fields.optional("window", "sliding_window"), fields.words("layer_types")
-    window = window if fields.flag(False, "use_sliding_window") else None
+    first, types = fields.count(28, 0, 1_000_000, "max_window_layers"), fields.words("layer_types")
+    used = fields.flag(False, "use_sliding_window")
+    fields.seen.add("sliding_window")
+    window = fields.optional("window", "sliding_window") if used else None
     if types is not None:
         return _typed_windows(fields, types, layers, window)
     return tuple(window if layer >= first else None for layer in range(layers))

@@ -34,23 +34,21 @@ _TRAINING = """
 _NUMERICS = """
     rms_norm_eps layer_norm_epsilon layer_norm_eps norm_eps rope_theta rope_scaling rope_parameters rope_interleave rope_ratio
     rope_type rope_local_base_freq partial_rotary_factor rotary_pct initial_context_length original_max_position_embeddings
-    norm_topk_prob routed_scaling_factor scoring_func swiglu_limit scale_attn_weights scale_attn_by_inverse_layer_idx
+    norm_topk_prob routed_scaling_factor scoring_func swiglu_limit swiglu_alpha scale_attn_weights scale_attn_by_inverse_layer_idx
     reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
     mscale attention_factor
 """
 NEUTRAL: frozenset[str] = frozenset(" ".join((_FILE, _TOKENS, _GENERATION, _TRAINING, _NUMERICS)).split())
 
 # Parts of a key's name that speak of the architecture: whole parts, and beginnings of parts.
-_PARTS = frozenset(
-    "num n dim dims size rank act hc kv qk q k v o glu nope freq tie tied mlp ffn moe ssm attn norm norms".split()
-)
-_BEGINNINGS = tuple(
-    """
+_WHOLE = "num n dim dims size rank act hc kv qk q k v o glu nope freq tie tied mlp ffn moe ssm attn norm norms"
+_BEGUN = """
     layer head expert conv mamba state index lora window attention bias embed hidden intermediate residual multiplier rout gat
     cross encod decod vision audio compress parallel alibi softcap activation linear recurr block chunk sparse share adapter
     prompt skip period offset pattern dense stack loop depth width group topk dual branch
-    """.split()
-)
+"""
+_PARTS = frozenset(_WHOLE.split())
+_BEGINNINGS = tuple(_BEGUN.split())
 
 
 def is_neutral(key: str, value: object) -> bool:

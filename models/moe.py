@@ -35,9 +35,9 @@ INT32 = 4.0
 def moe_dims(moe: MoeSpec) -> dict[str, int]:
     """Sizes of the fixed dims of the block."""
     shared = {"shared_ffn": moe.shared_ffn} if moe.shared_ffn else {}
-    gate = {"shared_gate": 1} if moe.shared_ffn and moe.shared_gate else {}
+    scale = {"shared_scale": 1} if moe.shared_ffn and moe.shared_gate else {}
     routing = {"router_experts": moe.experts, "experts": moe.experts, "topk": moe.topk, "expert_ffn": moe.expert_ffn}
-    return {**routing, **shared, **gate}
+    return {**routing, **shared, **scale}
 
 
 def moe_block(spec: ModelSpec, moe: MoeSpec) -> tuple[Operator, ...]:
@@ -134,29 +134,29 @@ def _grouped(name: str, moe: MoeSpec, source: TensorSpec, outputs: tuple[TensorS
 def _shared(spec: ModelSpec, moe: MoeSpec) -> tuple[Operator, ...]:
     modules = ("shared_experts", "shared_experts")
     block = feed_forward(spec, NORMED, SHARED_OUT, width="shared_ffn", prefix="shared_", modules=modules)
-    gate = activation("shared_gate_logit", "shared_gate")
-    gated = moe.shared_gate
+    scale, scaled = activation("shared_scale_logit", "shared_scale"), moe.shared_gate
     add = Operator(
         name="shared_add",
         kind=OperatorKind.ELEMENTWISE,
         module="moe",
-        inputs=(ROUTED_OUT, SHARED_OUT, *optional(gated, gate)),
+        inputs=(ROUTED_OUT, SHARED_OUT, *optional(scaled, scale)),
         outputs=(hidden("mlp_out"),),
-        saved=optional(gated, SHARED_OUT, gate),
+        saved=optional(scaled, SHARED_OUT, scale),
     )
-    return (*block, *((_shared_gate(gate),) if gated else ()), add)
+    return (*block, *((_shared_scale(scale),) if scaled else ()), add)
 
 
-def _shared_gate(gate: TensorSpec) -> Operator:
+def _shared_scale(scale: TensorSpec) -> Operator:
+    """The learned gate: one logit a token, whose sigmoid scales what the shared experts give."""
     return Operator(
-        name="shared_gate",
+        name="shared_scale",
         kind=OperatorKind.GEMM,
         module="shared_experts",
         inputs=(NORMED,),
-        outputs=(gate,),
-        parameters=(parameter("shared_gate_weight", "hidden", "shared_gate"),),
+        outputs=(scale,),
+        parameters=(parameter("shared_scale_weight", "hidden", "shared_scale"),),
         saved=(NORMED,),
-        gemm=GemmShape(m=TOKENS, n=(("shared_gate",),), k=("hidden",)),
+        gemm=GemmShape(m=TOKENS, n=(("shared_scale",),), k=("hidden",)),
         quantizable=False,
     )
 
