@@ -79,7 +79,7 @@ def _is_near(address: object) -> bool:
     if not isinstance(address, tuple):
         return True
     host = address[0].decode() if isinstance(address[0], bytes) else address[0]
-    if host in (None, "", "localhost", "localhost.localdomain", socket.gethostname(), socket.getfqdn()):
+    if host in (None, "", "localhost", "localhost.localdomain", socket.gethostname()):
         return True
     try:
         near = ipaddress.ip_address(str(host).split("%")[0])

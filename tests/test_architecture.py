@@ -2,6 +2,7 @@
 
 import ast
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,22 @@ def test_documents_load_their_parsers_only_when_used():
     done = run_python("-c", "import sys, shardwright.documents; print('\\n'.join(sys.modules))")
     assert done.returncode == 0, done.stderr
     assert (HEAVY | READERS) & set(done.stdout.split()) == set()
+
+
+# --- how the tests run -------------------------------------------------------------------------------
+
+
+def test_tests_cannot_reach_the_network():
+    with socket.socket() as far, pytest.raises(PermissionError, match="network"):
+        far.connect(("192.0.2.1", 80))
+    with pytest.raises(PermissionError, match="network"):
+        socket.create_connection(("example.org", 443), timeout=1)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5) as near:
+        assert near.getpeername() == server.getsockname()
+
+
+def test_tests_run_without_colours():
+    assert os.environ["NO_COLOR"] == "1"
 
 
 # --- each file ---------------------------------------------------------------------------------------
