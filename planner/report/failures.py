@@ -1,6 +1,6 @@
 """Whatever goes wrong, as one of our errors and as the text standard error gets.
 
-    error_of(exception) -> ShardwrightError,  error_text(error, form) -> text
+    fault_of(exception) -> ShardwrightError,  error_text(error, form) -> text
 
 Typer's own errors (unknown option, missing argument, a value of the wrong type) are told by their attributes, so
 that nothing here depends on where Typer keeps them.
@@ -8,14 +8,17 @@ that nothing here depends on where Typer keeps them.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardwright.errors import ConflictError, ShardwrightError, unknown_name
+from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError, unknown_name
 
 ISSUES = "the project's issue tracker"
+OPTIONS = {name: "--" + name.replace("_", "-") for name in ("cluster", "seq_len", "global_batch", "gpus")}
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp-replicate", "micro-batch", "zero", "schedule", "recompute")
 
 
 class UsageError(ShardwrightError):
@@ -37,20 +40,37 @@ class InterruptedByUserError(ShardwrightError):
     exit_code = 130
 
 
+def fault_of(error: Exception) -> ShardwrightError:
+    """Any exception as one of our errors: our own, Typer's, or a bug."""
+    if isinstance(error, ShardwrightError):
+        error.where = OPTIONS.get(error.where, error.where)
+        return error
+    return usage_error(error) if hasattr(error, "format_message") else bug(error)
+
+
 def usage_error(error: Any) -> ShardwrightError:
     """Our error for one of Typer's."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "shardwright"
-    helped = f"see {command} --help"
+    message = _one_line(error.format_message())
     option = getattr(error, "option_name", None)
-    if option is not None and "no such option" in error.format_message().lower():
-        made = unknown_name("option", str(option), _option_names(context), where=command)
-        made.hint = made.hint if made.hint.startswith("did you mean") else helped
-        return made
+    if option is not None and "no such option" in message.lower():
+        return _unknown_option(str(option), context, command)
     missing = re.match(r"No such command '(.*?)'", error.message or "")
     if missing and context:
         return unknown_name("command", missing[1], context.command.commands, where=command)
-    return UsageError(_one_line(error.format_message()), where=_place(error) or command, hint=helped)
+    return UsageError(message, where=_place(error) or command, hint=f"see {command} --help")
+
+
+def _unknown_option(given: str, context: Any, command: str) -> UnknownNameError:
+    options = context.command.params if context else []
+    known = {name.lstrip("-"): name for option in options for name in (*option.opts, *option.secondary_opts) if name[:1] == "-"}
+    plain = given.lstrip("-").lower().replace("_", "-")
+    if "fix" in known and plain in DEGREES:
+        return UnknownNameError(f"unknown option {given!r}", where=command, hint=f"hold a degree by --fix {plain}=N")
+    near = difflib.get_close_matches(plain, known, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(known[n] for n in near)}?" if near else f"see {command} --help"
+    return UnknownNameError(f"unknown option {given[:60]!r}", where=command, hint=hint)
 
 
 def bug(error: BaseException) -> InternalError:
@@ -109,17 +129,12 @@ def refuse_repeats(arguments: Sequence[str], options: Iterable[Any]) -> None:
             raise ConflictError(f"{name} is given as {first} and as {value}", where=name, hint="keep one of the two")
 
 
-def _option_names(context: Any) -> list[str]:
-    return [
-        name for o in (context.command.params if context else []) for name in (*o.opts, *o.secondary_opts) if name[:2] == "--"
-    ]
-
-
 def _place(error: Any) -> str:
     hint = getattr(error, "param_hint", None)
     parameter = getattr(error, "param", None)
     if hint is None and parameter is not None:
-        hint = parameter.opts[-1] if parameter.opts[-1].startswith("-") else parameter.human_readable_name.upper()
+        named = next((name for name in reversed(parameter.opts) if name[:1] == "-"), None)
+        hint = named or parameter.metavar or str(parameter.name).upper()
     return " / ".join(hint) if isinstance(hint, (list, tuple)) else str(hint or "")
 
 

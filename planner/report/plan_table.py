@@ -30,7 +30,7 @@ def plan_parts(result: Mapping[str, Any]) -> list[Any]:
     else:
         parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
     parts += [heading("Search"), *search_account(result["search"])]
-    return parts + [heading("Assumed"), *assumptions(result["assumptions"])]
+    return [*parts, heading("Assumed"), *assumptions(result["assumptions"])]
 
 
 def header(result: Mapping[str, Any]) -> Any:

@@ -106,8 +106,9 @@ def table(*columns: str, title: str | None = None, left: Iterable[str] = ()) -> 
 
     made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", header_style="bold")
     left_columns = set(left)
-    for name in columns:
-        made.add_column(name, justify="left" if name in left_columns else "right", no_wrap=name not in left_columns)
+    for number, name in enumerate(columns):
+        wraps = number > 0 and name in left_columns
+        made.add_column(name, justify="left" if name in left_columns else "right", no_wrap=not wraps, overflow="fold")
     return made
 
 

@@ -84,16 +84,18 @@ def joined(pairs: Mapping[str, Any] | Iterable[tuple[str, Any]], separator: str 
 
 def plain(value: Any) -> str:
     """Any JSON value as short text: null as `-`, booleans as yes and no, lists with commas."""
-    if value is None:
+    if value is None or value == []:
         return UNKNOWN
+    if isinstance(value, Mapping):
+        return joined(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(plain(v) for v in value)
+    return _number(value) if isinstance(value, (int, float)) else str(value)
+
+
+def _number(value: float) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    if isinstance(value, (list, tuple)):
-        return ", ".join(plain(v) for v in value) or UNKNOWN
-    if isinstance(value, Mapping):
-        return joined(value)
-    return str(value)
+    return f"{value:,}" if abs(value) >= 10_000 else str(value)

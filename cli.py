@@ -1,0 +1,379 @@
+"""The command line: parse, load, call one function of the library, render, exit code.
+
+Exit codes: 0 a positive answer; 1 ran well, the answer is no; 2 misuse or bad input; 3 stopped at the limit with
+nothing found; 130 interrupted. The result alone goes to standard output, in one piece; everything else to standard
+error. Whatever loads slowly is imported inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from shardwright.errors import ConflictError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.planner.report import options as o
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardwright.planner.plans import Degrees
+    from shardwright.planner.problem import PricingOptions
+
+NAME = "shardwright"
+OBJECTIVES = ("throughput", "cost", "energy", "goodput")
+EFFORTS = ("scan", "search", "prove")
+FITS = ("all", "none", "loso")
+ANCHORS = ("none", "first")
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name=NAME,
+    help="Plan how to train a large model on a cluster: ranked, explained parallelism plans, without a GPU.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 yes; 1 ran well, the answer is no; 2 misuse or bad input; 3 stopped at the limit with nothing "
+    "found; 130 interrupted.",
+)
+
+
+@app.callback()
+def _top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        import shardwright
+
+        _write(f"{NAME} {shardwright.__version__}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        _write(context.get_help() + "\n")
+        raise typer.Exit
+
+
+@app.command(cls=o.GroupedCommand)
+def plan(
+    model: o.Model = None,
+    cluster: o.Cluster = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    gpus: o.Gpus = None,
+    overrides: o.Set = None,
+    precision: o.Precision = None,
+    optimizer: o.Optimizer = None,
+    grad_dtype: o.GradDtype = None,
+    framework: o.Framework = None,
+    stack: o.Stack = None,
+    memory_margin: o.MemoryMargin = None,
+    memory_meter: o.MemoryMeter = None,
+    objective: o.Objective = "throughput",
+    top: o.Top = 10,
+    fix: o.Fix = None,
+    effort: o.Effort = "search",
+    tie: o.Tie = 1.0,
+    workers: o.Workers = 1,
+    output: o.Folder = None,
+    form: o.Format = "table",
+) -> int:
+    """Search the plans for MODEL on a cluster and rank them."""
+    given = locals()
+    _check_common(form, objective)
+    job = _job(given)
+    _one_of("effort", effort, EFFORTS)
+    folder = _free_folder(output)
+    search = {"top": top, "fix": _fixed(fix or []), "effort": effort, "tie_percent": tie, "workers": workers}
+    result = _searched(job, _pricing(given), search)
+    if folder is not None:
+        _save(folder, result)
+    return _finished(result, form)
+
+
+@app.command(cls=o.GroupedCommand)
+def estimate(
+    model: o.Model = None,
+    cluster: o.Cluster = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    gpus: o.Gpus = None,
+    overrides: o.Set = None,
+    plan_file: o.PlanFile = None,
+    rank: o.Rank = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    vpp: o.Vpp = None,
+    cp: o.Cp = None,
+    ep: o.Ep = None,
+    etp: o.Etp = None,
+    dp_replicate: o.DpReplicate = None,
+    micro_batch: o.MicroBatch = None,
+    zero: o.Zero = None,
+    schedule: o.Schedule = None,
+    sequence_parallel: o.SequenceParallel = None,
+    recompute: o.Recompute = None,
+    recompute_layers: o.RecomputeLayers = None,
+    layers_per_stage: o.LayersPerStage = None,
+    precision: o.Precision = None,
+    optimizer: o.Optimizer = None,
+    grad_dtype: o.GradDtype = None,
+    framework: o.Framework = None,
+    stack: o.Stack = None,
+    memory_margin: o.MemoryMargin = None,
+    memory_meter: o.MemoryMeter = None,
+    objective: o.Objective = "throughput",
+    form: o.Format = "table",
+) -> int:
+    """Price one plan: MODEL and degrees, or a plan of a file."""
+    given = locals()
+    _check_common(form, objective)
+    if plan_file is not None:
+        _refuse_beside_plan(given)
+        return _finished(_estimated_file(plan_file, rank or 1, given), form)
+    if rank is not None:
+        raise ConflictError("--rank is given without --plan", where="--rank", hint="name the RESULT by --plan FILE")
+    return _finished(_estimated(_job(given), _degrees(given), _pricing(given)), form)
+
+
+@app.command(cls=o.GroupedCommand)
+def validate(
+    runs: Annotated[str, o.argument("RUNS.csv", "measured runs")],
+    fit: Annotated[str, o.option(o.JOB, "shipped fits: all (default) none loso", metavar="F")] = "all",
+    anchor: Annotated[str, o.option(o.JOB, "calibrate each group: none (default) first", metavar="A")] = "none",
+    form: o.Format = "table",
+) -> int:
+    """Predict measured runs and show the errors."""
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    _one_of("fit", fit, FITS)
+    _one_of("anchor", anchor, ANCHORS)
+    from shardwright.planner.validation import validate as compare
+
+    return _finished(compare(runs, fit=fit, anchor=anchor), form)
+
+
+@app.command(cls=o.GroupedCommand)
+def show(
+    kind: Annotated[str, o.argument("KIND", "models nodes devices targets rules stacks")],
+    name: Annotated[str | None, o.argument("NAME", "one of them, in full")] = None,
+    form: o.Format = "table",
+) -> None:
+    """List what a plan can name: models, nodes, devices, ..."""
+    from shardwright.planner.report.listings import listing
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    _write(_rendered(listing(kind, name), form))
+
+
+@app.command(cls=o.GroupedCommand)
+def schema(
+    name: Annotated[str, o.argument("NAME", "plan-result estimate validation cluster model")],
+    form: o.SchemaFormat = "json",
+) -> None:
+    """Print the JSON Schema of a document."""
+    from shardwright.planner.schema import json_schema
+
+    _one_of("format", form, ("json", "yaml"))
+    _write(_rendered(json_schema(name), form))
+
+
+def _one_of(option: str, given: str, known: Sequence[str]) -> None:
+    if given not in known:
+        raise unknown_name(option, given, known, where=f"--{option}")
+
+
+def _check_common(form: str, objective: str) -> None:
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    _one_of("objective", objective, OBJECTIVES)
+    if objective != "throughput":
+        message = f"the objective {objective} is not available yet"
+        raise UnsupportedError(message, where="--objective", hint="plan for throughput")
+
+
+def _job(given: dict[str, Any]) -> dict[str, Any]:
+    from shardwright.planner.report.failures import UsageError
+
+    job = {name: given[name] for name in ("model", "cluster", "seq_len", "global_batch")}
+    missing = ["MODEL" if name == "model" else _option(name) for name, value in job.items() if value is None]
+    if missing:
+        hint = "such as: llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64"
+        raise UsageError(f"missing {', '.join(missing)}", where=missing[0], hint=hint)
+    return job
+
+
+def _option(name: str) -> str:
+    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format"}.get(name, name).replace("_", "-")
+
+
+def _pricing(given: dict[str, Any]) -> PricingOptions:
+    from shardwright.planner.problem import PricingOptions
+
+    names = ("precision", "optimizer", "grad_dtype", "framework", "stack", "memory_meter", "gpus")
+    chosen = {name: given[name] for name in names if given[name] is not None}
+    if given["memory_margin"] is not None:
+        chosen["memory_margin_gib"] = given["memory_margin"]
+    return PricingOptions(overrides=tuple(given["overrides"] or ()), **chosen)
+
+
+def _degrees(given: dict[str, Any]) -> Degrees:
+    from shardwright.planner.plans import Degrees
+
+    chosen = {name: given[name] for name in Degrees.__dataclass_fields__ if given.get(name) is not None}
+    if "layers_per_stage" in chosen:
+        chosen["layers_per_stage"] = _whole_numbers(chosen["layers_per_stage"], "--layers-per-stage")
+    return Degrees(**chosen)
+
+
+def _whole_numbers(text: str, where: str) -> tuple[int, ...]:
+    from shardwright.planner.report.failures import UsageError
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no list of whole numbers", where=where, hint="write 20,20,20,20") from error
+
+
+def _fixed(statements: Sequence[str]) -> dict[str, str]:
+    from shardwright.planner.report.failures import UsageError
+
+    fixed: dict[str, str] = {}
+    for part in (part.strip() for text in statements for part in text.split(",")):
+        key, separator, value = (word.strip() for word in part.partition("="))
+        if not separator or not key or not value:
+            raise UsageError(f"{part!r} is no KEY=VALUE", where="--fix", hint="write --fix tp=4,pp=2")
+        if fixed.setdefault(key, value) != value:
+            raise ConflictError(f"{key} is fixed to {fixed[key]} and to {value}", where="--fix", hint="keep one of the two")
+    return fixed
+
+
+WITH_PLAN = ("plan_file", "rank", "overrides", "memory_margin", "memory_meter", "objective", "form")
+
+
+def _refuse_beside_plan(given: dict[str, Any]) -> None:
+    named = [name for name, value in given.items() if value is not None and name not in WITH_PLAN]
+    if named:
+        options = ", ".join("MODEL" if name == "model" else _option(name) for name in named)
+        message = f"--plan takes model, inputs and degrees from the file; given as well: {options}"
+        raise ConflictError(message, where="--plan", hint=f"drop {options}, or drop --plan")
+
+
+def _free_folder(output: str | None) -> Path | None:
+    if output is None:
+        return None
+    from pathlib import Path
+
+    from shardwright.planner.report.folder import check_folder
+
+    check_folder(Path(output))
+    return Path(output)
+
+
+def _searched(job: dict[str, Any], options: PricingOptions, search: dict[str, Any]) -> Any:
+    from shardwright.planner.report.progress import LiveLine
+    from shardwright.planner.search.options import SearchOptions
+    from shardwright.planner.search.run import plan as search_plans
+
+    with LiveLine(sys.stderr) as live:
+        return search_plans(**job, options=options, search=SearchOptions(**search), on_progress=live)
+
+
+def _estimated(job: dict[str, Any], degrees: Degrees, options: PricingOptions) -> Any:
+    from shardwright.planner.estimation import estimate as price
+
+    return price(**job, degrees=degrees, options=options)
+
+
+def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
+    from shardwright.planner.estimation import estimate_plan
+
+    changed = any(given[name] is not None for name in ("overrides", "memory_margin", "memory_meter"))
+    return estimate_plan(path, rank=rank, options=_pricing(given) if changed else None)
+
+
+def _save(folder: Path, result: Any) -> None:
+    from shardwright.planner.report.folder import write_result
+
+    _say("wrote " + ", ".join(str(path) for path in write_result(folder, result.to_dict())))
+
+
+def _finished(result: Any, form: str) -> int:
+    """Writes a result and gives its exit code."""
+    data = result.to_dict()
+    _write(_rendered(data, form))
+    if data.get("search", {}).get("stopped") == "interrupted":
+        return INTERRUPTED
+    return int(result.exit_code)
+
+
+def _rendered(data: dict[str, Any], form: str) -> str:
+    from shardwright.planner.report.output import render
+    from shardwright.planner.report.style import style_for
+
+    return render(data, form, style_for(sys.stdout))
+
+
+def _write(text: str) -> None:
+    """The one place that writes to standard output; a reader that has gone away is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _say(text: str) -> None:
+    from shardwright.planner.report.style import encodable
+
+    try:
+        sys.stderr.write(encodable(text.rstrip("\n") + "\n", sys.stderr.encoding or "ascii"))
+        sys.stderr.flush()
+    except BrokenPipeError:
+        return
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and gives its exit code; nothing is raised."""
+    from shardwright.planner.report import failures
+
+    try:
+        return _invoked(list(arguments))
+    except typer.Exit as done:
+        return done.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        fault: ShardwrightError = failures.InterruptedByUserError("interrupted", hint="nothing was written")
+    except Exception as error:  # the last net: misuse is explained, a bug is told in one line
+        if os.environ.get("SHARDWRIGHT_DEBUG"):
+            import traceback
+
+            _say(traceback.format_exc())
+        fault = failures.fault_of(error)
+    _say(failures.error_text(fault, failures.wanted_format(arguments)))
+    return fault.exit_code
+
+
+def _invoked(arguments: list[str]) -> int:
+    from shardwright.planner.report import failures
+
+    command = typer.main.get_command(app)
+    if f"_{NAME.upper()}_COMPLETE" in os.environ:
+        command.main(args=arguments, prog_name=NAME)
+    chosen = getattr(command, "commands", {}).get(arguments[0] if arguments else "")
+    if chosen is not None:
+        failures.refuse_repeats(arguments[1:], chosen.params)
+    with command.make_context(NAME, arguments) as context:
+        code = command.invoke(context)
+    return code if isinstance(code, int) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The console entry."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))

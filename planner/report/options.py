@@ -1,0 +1,105 @@
+"""The options that several commands take, and the help page that groups options under headings.
+
+Imports nothing but Typer: every call of the program loads this module.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+INPUTS, JOB, PLAN, SEARCH, OUTPUT = "Inputs", "Pricing", "The plan", "Search", "Output"
+PANELS = (INPUTS, PLAN, JOB, SEARCH, OUTPUT)
+OTHER = "Options"
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes one section a group, in the order of `PANELS`."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                panel = getattr(parameter, "rich_help_panel", None) or OTHER
+                groups.setdefault(panel, []).append(record)
+        for panel in (*PANELS, OTHER):
+            if panel in groups:
+                with formatter.section(panel):
+                    formatter.write_dl(groups[panel], col_max=28)
+
+
+def option(panel: str, text: str, *names: str, **more: Any) -> Any:
+    """An option of a group; `text` says the default."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """A positional argument, listed among the inputs."""
+    return typer.Argument(metavar=metavar, help=text, rich_help_panel=INPUTS, show_default=False, **more)
+
+
+def _complete_models(incomplete: str) -> list[str]:
+    from shardwright.models.catalog import model_ids
+
+    return [name for name in model_ids() if name.startswith(incomplete)]
+
+
+def _complete_nodes(incomplete: str) -> list[str]:
+    from shardwright.hardware.catalog import node_ids
+
+    return [f"{name}:" for name in node_ids() if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str | None,
+    argument("MODEL", "preset id, config.json or its folder, model YAML", autocompletion=_complete_models),
+]
+Cluster = Annotated[
+    str | None,
+    option(INPUTS, "NODE:COUNT, NODE:COUNTxG or cluster YAML", metavar="C", autocompletion=_complete_nodes),
+]
+SeqLen = Annotated[int | None, option(INPUTS, "tokens a sequence", metavar="S")]
+GlobalBatch = Annotated[int | None, option(INPUTS, "sequences a step", metavar="B")]
+Gpus = Annotated[int | None, option(INPUTS, "use the first N GPUs", metavar="N")]
+Set = Annotated[list[str] | None, option(INPUTS, "what-if, as cluster.memory_bytes=96e9", "--set", metavar="KEY=VALUE")]
+
+Precision = Annotated[str | None, option(JOB, "bf16 (default) fp16 fp32 fp8-tensorwise fp8-blockwise mxfp8 nvfp4", metavar="P")]
+Optimizer = Annotated[str | None, option(JOB, "adam (default) adam-bf16 adam-8bit sgd muon adafactor", metavar="O")]
+GradDtype = Annotated[str | None, option(JOB, "fp32 bf16; default: the stack's", metavar="D")]
+Framework = Annotated[str | None, option(JOB, "megatron torchtitan pytorch deepspeed any (default)", metavar="F")]
+Stack = Annotated[str | None, option(JOB, "stack profile; default: the framework's", metavar="ID")]
+MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each device (0)", metavar="GIB")]
+MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]
+Objective = Annotated[str, option(JOB, "throughput (default)", metavar="O")]
+
+Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=10_000)]
+Fix = Annotated[list[str] | None, option(SEARCH, "hold degrees: tp=4,pp=2", metavar="K=V,...")]
+Effort = Annotated[str, option(SEARCH, "scan search (default) prove", metavar="E")]
+Tie = Annotated[float, option(SEARCH, "plans this close tie (1 %); 0: none do", metavar="PCT", min=0, max=100)]
+Workers = Annotated[int, option(SEARCH, "processes (1); the result is the same", metavar="N", min=1, max=1024)]
+
+PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]
+Rank = Annotated[int | None, option(INPUTS, "which plan of the RESULT (1)", metavar="N", min=1)]
+Whole = "N"
+Tp = Annotated[int | None, option(PLAN, "tensor parallel (1)", metavar=Whole)]
+Pp = Annotated[int | None, option(PLAN, "pipeline stages (1)", metavar=Whole)]
+Vpp = Annotated[int | None, option(PLAN, "virtual chunks a pipeline rank (1)", metavar=Whole)]
+Cp = Annotated[int | None, option(PLAN, "context parallel (1)", metavar=Whole)]
+Ep = Annotated[int | None, option(PLAN, "expert parallel (1)", metavar=Whole)]
+Etp = Annotated[int | None, option(PLAN, "tensor parallel of experts (megatron: tp, else 1)", metavar=Whole)]
+DpReplicate = Annotated[int | None, option(PLAN, "replicas of the sharded group (1)", metavar=Whole)]
+MicroBatch = Annotated[int | None, option(PLAN, "sequences a micro-batch (1)", metavar=Whole)]
+Zero = Annotated[int | None, option(PLAN, "ZeRO stage 0 to 3; default: the framework's", metavar="Z")]
+Schedule = Annotated[str | None, option(PLAN, "gpipe 1f1b interleaved-1f1b (default if vpp > 1)", metavar="NAME")]
+SequenceParallel = Annotated[bool | None, option(PLAN, "default: on if tp > 1", "--sequence-parallel/--no-sequence-parallel")]
+Recompute = Annotated[str | None, option(PLAN, "none (default) selective full", metavar="MODE")]
+RecomputeLayers = Annotated[int | None, option(PLAN, "layers of a stage to recompute (all)", metavar=Whole)]
+LayersPerStage = Annotated[str | None, option(PLAN, "layers of each stage or chunk", metavar="A,B,...")]
+
+Format = Annotated[str, option(OUTPUT, "table (default) json yaml csv", "--format", metavar="F")]
+SchemaFormat = Annotated[str, option(OUTPUT, "json (default) yaml", "--format", metavar="F")]
+Folder = Annotated[str | None, option(OUTPUT, "write result.json, plans.csv, README.txt", "-o", metavar="DIR")]
