@@ -6,15 +6,17 @@ the `inputs` of a saved result, so that every later command works from the file 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from shardwright.errors import ConflictError, InvalidValueError, unknown_name
+from shardwright.documents import digest
+from shardwright.errors import InvalidValueError, unknown_name
 from shardwright.hardware.catalog import cluster_from_dict, load_cluster
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
-from shardwright.hardware.kernels import KernelFit, load_fit
+from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
 from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS
 from shardwright.models.graph import ModelGraph
@@ -89,11 +91,7 @@ class Problem:
 
     def to_inputs(self) -> dict[str, Any]:
         """The self-contained `inputs` of a result."""
-        from dataclasses import asdict
-
-        from shardwright.documents import digest
-
-        stack = asdict(self.stack) | {"aliases": list(self.stack.aliases), "selective_modules": list(self.stack.selective_modules)}
+        inline = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}
         return {
             "model": self.graph.spec.to_dict(),
             "cluster": self.cluster.to_dict(),
@@ -104,7 +102,7 @@ class Problem:
                 "optimizer": self.job.optimizer.id,
                 "grad_bytes": self.job.grad_bytes,
             },
-            "calibration": {"name": self.kernels.id, "digest": digest(stack), "inline": {"stack": stack}},
+            "calibration": {"name": self.kernels.id, "digest": digest(inline), "inline": inline},
             "stack": self.stack.id,
             "search": {
                 "framework": self.framework,
@@ -157,28 +155,31 @@ def build_problem(
     return replace(problem, assumptions=_assumptions(problem, chosen))
 
 
-def problem_from_inputs(inputs: Mapping[str, Any]) -> Problem:
+def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = ()) -> Problem:
     """The problem stored in the `inputs` of a result or a plan.
+
+    Args:
+        inputs: as `Problem.to_inputs` wrote them.
+        overrides: what-if statements `key=value` applied to them.
 
     Raises:
         ShardwrightError: a part is missing or out of range.
     """
-    training, search = inputs["training"], inputs["search"]
+    training, search, inline = inputs["training"], inputs["search"], inputs["calibration"]["inline"]
+    graph, cluster, stack = apply_overrides(
+        model_from_dict(inputs["model"]), cluster_from_dict(inputs["cluster"]), stack_from_dict(inline["stack"]), overrides
+    )
     job = TrainingJob(
-        graph=model_from_dict(inputs["model"]),
+        graph=graph,
         seq_len=training["seq_len"],
         global_batch=training["global_batch"],
         precision=PRECISIONS[_one_of("precision", training["precision"], PRECISIONS, "inputs.training.precision")],
         optimizer=OPTIMIZERS[_one_of("optimizer", training["optimizer"], OPTIMIZERS, "inputs.training.optimizer")],
         grad_bytes=training["grad_bytes"],
     )
-    stack = stack_from_dict(inputs["calibration"]["inline"]["stack"])
-    cluster = cluster_from_dict(inputs["cluster"])
-    problem = _assembled(
-        job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"]
-    )
+    problem = _assembled(job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"])
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
-    return replace(problem, assumptions=made)
+    return replace(problem, kernels=fit_from_dict(inline["kernels"]), assumptions=made)
 
 
 def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str) -> Problem:
@@ -197,6 +198,11 @@ def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framewor
         memory_margin_bytes=margin,
         memory_meter=meter,
     )
+
+
+def _plain(record: StackProfile | KernelFit) -> dict[str, Any]:
+    """A record as JSON values."""
+    return dict(json.loads(json.dumps(asdict(record))))
 
 
 def _framework(name: str) -> str:

@@ -41,7 +41,7 @@ class Network:
         radix = int(stride.max(initial=1)) + 1
         codes, inverse = np.unique(size * radix + stride, return_inverse=True)
         shapes = [self._shape(int(code) // radix, int(code) % radix) for code in codes]
-        return GroupTable.from_shapes(shapes), inverse
+        return GroupTable.of(shapes), inverse
 
     def _shape(self, size: int, stride: int) -> GroupShape:
         found = self._known.get((size, stride))

@@ -1,0 +1,111 @@
+"""The collectives of a plan's critical stage, one row a kind of message.
+
+A row counts how often a collective runs in a step, how long it takes, and how much of that is exposed. Exposed time of an axis is
+shared out over its rows by time, so that rows sum to the axis' part of the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwright.hardware.collectives import ALGORITHMS, LINKS, wire_bytes
+from shardwright.planner.axes.sharding import LocalSizes
+from shardwright.planner.cost.memory import FULL
+from shardwright.planner.cost.operators import exposed_fraction, is_layer, layer_collectives, units_of
+from shardwright.planner.cost.pricing import Context, Prices, send_bytes
+from shardwright.planner.cost.states import held, state_exchanges
+from shardwright.planner.plans import IntArray, PlanBatch
+
+Row = dict[str, Any]
+
+
+def communication_rows(context: Context, batch: PlanBatch, key: IntArray, prices: Prices, index: int) -> list[Row]:
+    """Rows of one plan, by axis; groups of a single rank are left out."""
+    run = int(prices.critical[index])
+    one = batch.take(np.array([index]))
+    rows = _layer_rows(context, one, int(key[index]), run)
+    rows += _send_rows(context, one, int(key[index]))
+    rows += _state_rows(context, one, key[[index]], run)
+    for axis in ("tp", "cp", "ep", "pp", "dp"):
+        _share_exposed([r for r in rows if r["axis"] == axis], float(prices.parts[f"exposed_{axis}_s"][index]))
+    return [{k: v for k, v in row.items() if k != "weight"} for row in rows]
+
+
+def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Row]:
+    """Rows of exchange inside layers, equal ones of several units joined."""
+    split, count = int(one.split[0]), int(one.micro_batches[0])
+    counts, layers = context.splits.counts[split, run], max(float(context.splits.layers[split, run]), 1.0)
+    again = min(float(one.recompute_layers[0]), layers) / layers if one.recompute[0] == FULL else 0.0
+    joined: dict[tuple[str, str, int, int, int], Row] = {}
+    for unit, times in zip(units_of(context.problem.graph), counts, strict=True):
+        if times == 0:
+            continue
+        sizes = LocalSizes(unit.dims, context.keys)
+        repeat = again if is_layer(unit) else 0.0
+        for c in layer_collectives(unit, sizes, context.keys, context.machine):
+            runs = float(times) * count * (float(c.forward[key]) * (1.0 + repeat) + float(c.backward[key]))
+            if runs == 0 or int(c.size[key]) == 1:
+                continue
+            share = float(exposed_fraction(c, context.keys, context.machine)[key])
+            row = _row(context, c.axis, c.kind, int(c.size[key]), int(c.stride[key]), float(c.message_bytes[key]), runs, share)
+            name = (c.axis, c.kind, int(c.size[key]), int(c.stride[key]), int(c.message_bytes[key]))
+            joined[name] = _joined(joined[name], row) if name in joined else row
+    return list(joined.values())
+
+
+def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
+    if one.pp[0] == 1:
+        return []
+    stride = int(one.tp[0] * one.cp[0] * one.dp[0])
+    runs = 2.0 * float(one.micro_batches[0] * one.vpp[0])
+    return [_row(context, "pp", "send", 2, stride, float(send_bytes(context)[key]), runs, 1.0)]
+
+
+def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> list[Row]:
+    problem = context.problem
+    runs = context.splits.counts.shape[1]
+    own = held(one, key, context.tables, context.splits, runs)
+    every_pass = one.zero[0] == 3 and (one.pp[0] == 1 or problem.stack.fsdp_gathers_per_step == "micro-batch")
+    made = []
+    for exchange in state_exchanges(one, own, problem):
+        message = float(exchange.message_bytes[0, run])
+        if not exchange.applies[0] or message == 0:
+            continue
+        times = 1.0
+        if every_pass and exchange.phase == "gather":
+            times = 2.0 * float(one.micro_batches[0])
+        elif every_pass and problem.stack.fsdp_reduce_every_micro_batch:
+            times = float(one.micro_batches[0])
+        made.append(_row(context, "dp", exchange.kind, int(exchange.size[0]), int(exchange.stride[0]), message, times, 1.0))
+    return made
+
+
+def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float, share: float) -> Row:
+    time = context.network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
+    seconds = float(time.time_s[0]) * runs
+    return {
+        "axis": axis,
+        "collective": kind,
+        "group_size": size,
+        "message_bytes": round(message),
+        "count_per_step": round(runs),
+        "time_s": seconds,
+        "exposed_s": 0.0,
+        "wire_bytes": float(wire_bytes(kind, size, message)) * runs,
+        "algorithm": ALGORITHMS[int(time.algorithm[0])],
+        "bottleneck_link": LINKS[int(time.link[0])],
+        "weight": seconds * share,
+    }
+
+
+def _joined(one: Row, other: Row) -> Row:
+    added = ("count_per_step", "time_s", "wire_bytes", "weight")
+    return one | {name: one[name] + other[name] for name in added}
+
+
+def _share_exposed(rows: list[Row], exposed_s: float) -> None:
+    total = sum(row["weight"] for row in rows)
+    for row in rows:
+        row["exposed_s"] = exposed_s * row["weight"] / total if total > 0 else 0.0

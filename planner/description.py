@@ -1,0 +1,274 @@
+"""Prices of a few plans as the ESTIMATE records that people and programs read.
+
+Everything here only arranges what `cost.pricing` priced: with every pipeline rank a run of its own, so that each stage has
+its own entry. `describe` makes the records; `problem_summary` the parts of a result that speak of the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shardwright.hardware.mesh import DeviceMesh, format_ranks
+from shardwright.planner.communication import communication_rows
+from shardwright.planner.cost.memory import PARTS, meters
+from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
+from shardwright.planner.cost.stages import Split, intervals
+from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+from shardwright.planner.rules.base import facts_of
+from shardwright.planner.rules.registry import expressible
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
+
+INTERVAL_DENSE, INTERVAL_ROUTED = 0.08, 0.20
+"""Half-widths of the 80 % interval of a step time: dense models on a known stack, and models with experts (public runs)."""
+
+Record = dict[str, Any]
+
+
+def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) -> list[Record]:
+    """One ESTIMATE record a plan; `context.splits` must hold every rank as a run of its own."""
+    problem = context.problem
+    able = expressible(columns_of(batch), facts_of(problem))
+    readings = meters(prices.memory, problem)
+    records = []
+    for index in range(len(batch)):
+        split = context.splits.splits[int(batch.split[index])]
+        parallel = parallel_record(batch, index, problem, context.splits.layers[batch.split[index]])
+        record: Record = {
+            "feasible": True,
+            "violations": [],
+            "expressible_by": [target for target, where in able.items() if where[index]],
+            "parallel": parallel,
+            "stages": stage_records(problem, parallel, split, prices, index),
+            "predicted": predicted_record(problem, float(prices.step_s[index])),
+            "time": {name: float(prices.parts[name][index]) for name in TIME_PARTS},
+            "memory": memory_record(problem, prices, readings, index),
+            "communication": communication_rows(context, batch, key, prices, index),
+            "sources": sources_record(problem),
+            "warnings": warnings_of(problem, prices, index),
+        }
+        record["account"] = account_record(context, batch, key, prices, index, record)
+        add_memory_violation(record)
+        records.append(record)
+    return records
+
+
+def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
+    """The columns that rules read."""
+    partial = (batch.recompute == RECOMPUTE_MODES.index("full")) & (batch.recompute_layers < 2**31 - 1)
+    return {
+        "tp": batch.tp,
+        "sp": batch.sp,
+        "cp": batch.cp,
+        "pp": batch.pp,
+        "vpp": batch.vpp,
+        "ep": batch.ep,
+        "etp": batch.etp,
+        "dp": batch.dp,
+        "dp_replicate": batch.shown_dp_replicate,
+        "zero": batch.zero,
+        "micro_batch": batch.micro_batch,
+        "micro_batches": batch.micro_batches,
+        "schedule": batch.schedule,
+        "recompute": np.where(partial, len(RECOMPUTE_MODES), batch.recompute),
+        "split": 0 * batch.split,
+    }
+
+
+def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: FloatArray) -> Record:
+    """Degrees and switches of one plan."""
+    names = ("world_size", "tp", "cp", "pp", "vpp", "dp", "dp_shard", "ep", "etp", "edp", "micro_batch", "micro_batches")
+    degrees = {name: int(getattr(batch, name)[index]) for name in names}
+    zero, sp, stack = int(batch.zero[index]), bool(batch.sp[index]), problem.stack
+    mode = RECOMPUTE_MODES[int(batch.recompute[index])]
+    covered = {"none": 0, "selective": int(layers.max())}.get(mode, int(min(batch.recompute_layers[index], layers.max())))
+    sharded = degrees["dp_shard"] > 1
+    return degrees | {
+        "sequence_parallel": sp,
+        "cp_comm": "p2p",
+        "dp_replicate": int(batch.shown_dp_replicate[index]),
+        "zero_stage": zero,
+        "schedule": SCHEDULE_IDS[int(batch.schedule[index])],
+        "recompute": {"mode": mode, "modules": list(stack.selective_modules) if mode == "selective" else [], "layers": covered},
+        "offload": {"activations": 0.0, "optimizer": 0.0, "parameters": 0.0},
+        "overlap": {
+            "tp": sp and stack.tp_exposed < 1,
+            "dp_gather": sharded,
+            "dp_reduce": degrees["dp"] > 1,
+            "p2p": degrees["vpp"] > 1 and stack.p2p_exposed_interleaved < 1,
+            "ep": degrees["ep"] > 1 and stack.ep_exposed < 1,
+            "cp": degrees["cp"] > 1 and stack.cp_hidden > 0,
+        },
+        "moe_dispatcher": "alltoall",
+        "loss_chunks": 1,
+        "reshard_after_forward": zero == 3 and (degrees["pp"] == 1 or stack.fsdp_gathers_per_step == "micro-batch"),
+    }
+
+
+def stage_records(problem: Problem, parallel: Record, split: Split, prices: Prices, index: int) -> list[Record]:
+    """One record a pipeline rank."""
+    mesh = DeviceMesh(axes=tuple((a, parallel[a]) for a in ("pp", "dp", "cp", "tp")))
+    layers, memory = intervals(split), prices.memory
+    mtp = ["mtp"] if problem.graph.mtp is not None and problem.graph.mtp_layers else []
+    made = []
+    for rank in range(split.pp):
+        parts = {name: int(getattr(memory, name)[index, rank]) for name in PARTS}
+        made.append(
+            {
+                "index": rank,
+                "layers": layers[rank],
+                "holds": ["embedding"] * (rank == 0) + (["head", "loss", *mtp] if rank == split.pp - 1 else []),
+                "ranks": format_ranks(mesh.ranks(pp=rank)),
+                "node_type": problem.cluster.node.id,
+                "time": {
+                    "forward_s": float(prices.forward_s[index, rank]),
+                    "backward_s": float(prices.backward_s[index, rank]),
+                },
+                "memory": parts
+                | {"total_bytes": sum(parts.values()), "capacity_bytes": problem.device.memory_bytes},
+            }
+        )
+    return made
+
+
+def predicted_record(problem: Problem, step_s: float) -> Record:
+    """Rates that follow from the step time."""
+    job, cluster, stack = problem.job, problem.cluster, problem.stack
+    tokens = job.global_batch * job.seq_len
+    flops = job.graph.flops_per_token(job.seq_len, "causal" if stack.flops_convention == "causal" else "full") * tokens
+    achieved = flops / step_s / cluster.gpus
+    peak = problem.device.peak_flops[job.precision.compute]
+    width = INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE
+    price, power = cluster.node.usd_per_gpu_hour, cluster.node.power_w
+    per_token_s = step_s / tokens
+    return {
+        "step_time_s": step_s,
+        "step_time_low_s": step_s * (1 - width),
+        "step_time_high_s": step_s * (1 + width),
+        "samples_per_s": job.global_batch / step_s,
+        "tokens_per_s": tokens / step_s,
+        "tokens_per_s_per_gpu": tokens / step_s / cluster.gpus,
+        "model_tflops_per_gpu": achieved / 1e12,
+        "mfu": achieved / peak,
+        "flops_convention": stack.flops_convention,
+        "peak_tflops": peak / 1e12,
+        "usd_per_1m_tokens": None if price is None else price / 3600 * cluster.gpus * per_token_s * 1e6,
+        "joules_per_token": None if power is None else power * cluster.nodes * per_token_s,
+        "goodput_fraction": None,
+    }
+
+
+def memory_record(problem: Problem, prices: Prices, readings: Mapping[str, FloatArray], index: int) -> Record:
+    """The fullest stage and its three readings."""
+    peak = int(prices.peak_run[index])
+    read = {name: int(values[index, peak]) for name, values in readings.items()}
+    return {
+        "peak_bytes": int(prices.peak_bytes[index]),
+        "capacity_bytes": problem.device.memory_bytes,
+        "peak_stage": peak,
+        "meters": read,
+        "headline": {"meter": problem.memory_meter, "bytes": read[f"{problem.memory_meter}_bytes"]},
+        "host_peak_bytes": None,
+    }
+
+
+def account_record(context: Context, batch: PlanBatch, key: IntArray, prices: Prices, index: int, record: Record) -> Record:
+    """What the step moves and what bounds it, on the rank that determines it."""
+    rows = record["communication"]
+    run, split, count = int(prices.critical[index]), int(batch.split[index]), int(batch.micro_batches[index])
+    step = float(prices.step_s[index])
+    problem = context.problem
+    hbm = float(context.splits.counts[split, run] @ context.tables.hbm_bytes[key[index]]) * count
+    own_flops = record["predicted"]["model_tflops_per_gpu"] * 1e12 * step * problem.cluster.gpus / int(batch.world_size[index])
+    busy: dict[str, float] = {}
+    for row in rows:
+        busy[row["bottleneck_link"]] = busy.get(row["bottleneck_link"], 0.0) + row["time_s"]
+    total = sum(row["time_s"] for row in rows)
+    busiest = max(sorted(busy), key=lambda link: busy[link], default=None)
+    return {
+        "bytes_moved_hbm_per_flop": hbm / own_flops,
+        "bytes_moved_links_per_flop": sum(row["wire_bytes"] for row in rows) / own_flops,
+        "critical_collectives_per_step": sum(row["count_per_step"] for row in rows if row["exposed_s"] > 0),
+        "largest_message_bytes": max((row["message_bytes"] for row in rows), default=None),
+        "smallest_message_bytes": min((row["message_bytes"] for row in rows), default=None),
+        "overlap_covered_fraction": 1 - sum(row["exposed_s"] for row in rows) / total if total > 0 else None,
+        "bottleneck_link": busiest,
+        "bottleneck_utilisation": busy[busiest] / step if busiest is not None else None,
+    }
+
+
+def sources_record(problem: Problem) -> Record:
+    """Where each term of the price comes from."""
+    fit = problem.kernels
+    made: Record = {
+        term: {"origin": origin.origin, "source": origin.source, "median_error": origin.median_error}
+        for term, origin in fit.provenance.items()
+    }
+    node = problem.cluster.node
+    for axis in ("tp", "cp", "ep", "pp", "dp"):
+        made[f"collective.{axis}"] = {"origin": "modelled", "source": f"fabric presets {node.scaleup_fabric}, {node.fabric}"}
+    made["memory"] = {"origin": "modelled", "source": "layer graph and stack profile"}
+    made["memory.capacity"] = {"origin": "datasheet", "source": problem.device.memory_bytes_source}
+    return made
+
+
+def warnings_of(problem: Problem, prices: Prices, index: int) -> list[str]:
+    """What a user should know before trusting a plan."""
+    made = []
+    if prices.peak_bytes[index] > 0.95 * problem.device.memory_bytes:
+        made.append("memory is above 95 % of the device: such runs fail now and then")
+    return made
+
+
+def add_memory_violation(record: Record) -> None:
+    """Marks a plan whose fullest stage does not fit."""
+    memory = record["memory"]
+    short = memory["peak_bytes"] - memory["capacity_bytes"]
+    if short > 0:
+        record["feasible"] = False
+        text = f"stage {memory['peak_stage']} needs {memory['peak_bytes'] / 2**30:.1f} GiB of {memory['capacity_bytes'] / 2**30:.1f}"
+        record["violations"].append(
+            {"rule": "memory", "message": f"{text}, {short / 2**30:.1f} GiB too much", "remedy": largest_part(record)}
+        )
+
+
+def largest_part(record: Record) -> str:
+    """What to shrink, by the part that dominates the fullest stage."""
+    parts = record["stages"][record["memory"]["peak_stage"]]["memory"]
+    name = max(PARTS, key=lambda part: parts[part])
+    advice = {
+        "parameters_bytes": "raise tp, pp or the ZeRO stage",
+        "gradients_bytes": "raise tp, pp or the ZeRO stage, or use bf16 gradients",
+        "optimizer_bytes": "shard the optimizer (zero 1 or more) over more data-parallel ranks",
+        "activations_bytes": "recompute activations, lower the micro-batch, raise tp with sequence parallelism or cp",
+        "logits_bytes": "lower the micro-batch, or raise tp or cp",
+        "buffers_bytes": "lower the ZeRO stage or raise tp",
+        "reserve_bytes": "lower the memory margin",
+    }
+    return f"{name.removesuffix('_bytes')} dominate: {advice[name]}"
+
+
+def problem_summary(problem: Problem) -> Record:
+    """`model`, `cluster` and `training` of a result."""
+    graph, cluster, job = problem.graph, problem.cluster, problem.job
+    return {
+        "model": {
+            "name": graph.name,
+            "layers": graph.layers,
+            "parameters": graph.parameters,
+            "active_parameters": graph.active_parameters,
+            "buffers": graph.buffers,
+            "mtp_parameters": graph.mtp_parameters,
+            "digest": graph.digest,
+        },
+        "cluster": {"name": cluster.name, "gpus": cluster.gpus, "nodes": cluster.nodes, "digest": cluster.digest},
+        "training": {
+            "seq_len": job.seq_len,
+            "global_batch": job.global_batch,
+            "precision": job.precision.id,
+            "optimizer": job.optimizer.id,
+        },
+    }

@@ -1,0 +1,98 @@
+"""Rules that keep the search from pricing one plan twice: a switch without effect takes its neutral value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from shardwright.planner.plans import RECOMPUTE_MODES
+from shardwright.planner.rules.base import BoolArray, Columns, Facts, Rule
+from shardwright.planner.schedules.registry import SCHEDULES
+
+_INTERLEAVED = np.array([s.interleaved for s in SCHEDULES])
+_PLAIN = [s.id for s in SCHEDULES].index("1f1b")
+
+
+def _no_effect(
+    says: str, reads: tuple[str, ...], broken: Callable[[Columns, Facts], BoolArray], neutral: str
+) -> Rule:
+    def message(candidate: Mapping[str, int], facts: Facts) -> str:
+        return says
+
+    def remedy(candidate: Mapping[str, int], facts: Facts) -> str:
+        return neutral
+
+    return Rule(
+        id="no-effect", says=says, reads=reads, broken=broken, message=message, remedy=remedy, canonical=True, source="search space"
+    )
+
+
+def _etp_dense(c: Columns, f: Facts) -> BoolArray:
+    return (c["etp"] > 1) & (f.graph.spec.moe is None)
+
+
+def _sp_alone(c: Columns, f: Facts) -> BoolArray:
+    return (c["sp"] > 0) & (c["tp"] == 1)
+
+
+def _replicas_unsharded(c: Columns, f: Facts) -> BoolArray:
+    return (c["zero"] == 0) & (c["dp_replicate"] != c["dp"])
+
+
+def _nothing_sharded(c: Columns, f: Facts) -> BoolArray:
+    return (c["zero"] > 0) & (c["dp"] // c["dp_replicate"] * c["cp"] == 1)
+
+
+def _schedule(c: Columns, f: Facts) -> BoolArray:
+    interleaved = _INTERLEAVED[c["schedule"]]
+    return (interleaved != (c["vpp"] > 1)) | ((c["pp"] == 1) & (c["schedule"] != _PLAIN))
+
+
+def _split_alone(c: Columns, f: Facts) -> BoolArray:
+    return (c["pp"] == 1) & (c["split"] > 0)
+
+
+def _same_split(c: Columns, f: Facts) -> BoolArray:
+    """Counting something gives the same layers as counting nothing or less."""
+    layers, chunks = f.graph.layers, c["pp"] * c["vpp"]
+    same = np.zeros(len(chunks), dtype=bool)
+    for kind in np.unique(c["split"]):
+        for other in range(int(kind)):
+            if other & ~int(kind):
+                continue
+            same |= (c["split"] == kind) & _equal_splits(layers, chunks, int(kind), other)
+    return same
+
+
+def _equal_splits(layers: int, chunks: np.ndarray, one: int, other: int) -> BoolArray:
+    """Whether two even splits coincide: same base and larger chunks after taking the counted ones out."""
+
+    def first_middle_last(kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        embedding, head = kind & 1, kind >> 1
+        units = layers + embedding + head
+        base, larger = units // chunks, units % chunks
+        return base + (larger > 0) - embedding, base * chunks + larger, base - head
+
+    a, b = first_middle_last(one), first_middle_last(other)
+    return (a[0] == b[0]) & (a[1] == b[1]) & (a[2] == b[2])
+
+
+def _few_layers(c: Columns, f: Facts) -> BoolArray:
+    """A share of recomputed layers that is the whole stage, or the same as a smaller share."""
+    chunks = c["pp"]
+    most = -(-(f.graph.layers + 2) // chunks)
+    partial = c["recompute"] >= len(RECOMPUTE_MODES)
+    return partial & (most < 2)
+
+
+CANONICAL: tuple[Rule, ...] = (
+    _no_effect("etp above 1 does nothing without experts", ("etp",), _etp_dense, "etp 1"),
+    _no_effect("sequence parallelism does nothing with tp 1", ("tp", "sp"), _sp_alone, "sequence parallelism off"),
+    _no_effect("without sharding every data-parallel rank is a replica", ("dp", "zero", "dp_replicate"), _replicas_unsharded, "dp_replicate = dp"),
+    _no_effect("ZeRO does nothing where no rank shares the states", ("dp", "cp", "zero", "dp_replicate"), _nothing_sharded, "zero 0"),
+    _no_effect("one schedule for vpp 1, the interleaved one for vpp above 1, plain 1f1b with pp 1", ("pp", "vpp", "schedule"), _schedule, "the schedule that fits vpp"),
+    _no_effect("without a pipeline there is one split of the layers", ("pp", "split"), _split_alone, "split even"),
+    _no_effect("counting embedding or head gives the same layers as not counting them", ("pp", "vpp", "split"), _same_split, "split even"),
+    _no_effect("a share of a single layer is that layer", ("pp", "recompute"), _few_layers, "recompute full"),
+)

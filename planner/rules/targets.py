@@ -1,0 +1,134 @@
+"""Rules of launch targets: what each framework cannot express.
+
+They hold when the target is named by `--framework`; with `any` they only decide `expressible_by`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwright.planner.plans import RECOMPUTE_MODES
+from shardwright.planner.rules.base import BoolArray, Columns, Facts, Rule
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
+
+_GPIPE = SCHEDULE_IDS.index("gpipe")
+_MEGATRON = ("megatron", "megatron-bridge")
+_TORCH = ("torchtitan", "torchrun")
+
+
+def _rule(
+    name: str,
+    targets: tuple[str, ...],
+    says: str,
+    reads: tuple[str, ...],
+    broken: Callable[[Columns, Facts], BoolArray],
+    remedy: str,
+    source: str,
+) -> Rule:
+    def values(candidate: object) -> str:
+        return ", ".join(f"{key} {candidate[key]}" for key in reads)  # type: ignore[index]
+
+    return Rule(
+        id=name,
+        says=says,
+        reads=reads,
+        broken=broken,
+        message=lambda candidate, facts: f"{says} (given: {values(candidate)})",
+        remedy=lambda candidate, facts: remedy,
+        targets=targets,
+        source=source,
+    )
+
+
+TARGET_RULES: tuple[Rule, ...] = (
+    _rule(
+        "megatron-zero",
+        _MEGATRON,
+        "Megatron shards optimizer states (ZeRO 1), or everything (ZeRO 3, Megatron-FSDP) without a pipeline; it has no ZeRO 2",
+        ("zero", "pp"),
+        lambda c, f: (c["zero"] == 2) | ((c["zero"] == 3) & (c["pp"] > 1)),
+        "use zero 1",
+        "Megatron-LM validate_args (use_distributed_optimizer, use_megatron_fsdp)",
+    ),
+    _rule(
+        "megatron-moe-sp",
+        _MEGATRON,
+        "Megatron needs sequence parallelism for experts with tp above 1",
+        ("tp", "sp"),
+        lambda c, f: (c["tp"] > 1) & (c["sp"] == 0) & (f.graph.spec.moe is not None),
+        "switch sequence parallelism on",
+        "Megatron-Core MoE layer forward",
+    ),
+    _rule(
+        "megatron-schedule",
+        _MEGATRON,
+        "Megatron has no GPipe schedule",
+        ("schedule",),
+        lambda c, f: c["schedule"] == _GPIPE,
+        "use schedule 1f1b",
+        "Megatron-Core pipeline_parallel.schedules",
+    ),
+    _rule(
+        "torch-zero",
+        _TORCH,
+        "FSDP2 shards everything (ZeRO 3, or 2 without resharding after forward) and DDP nothing; ZeRO 1 is not built in",
+        ("zero",),
+        lambda c, f: c["zero"] == 1,
+        "use zero 3",
+        "PyTorch fully_shard",
+    ),
+    _rule(
+        "torchtitan-zero",
+        ("torchtitan",),
+        "torchtitan replicates (ZeRO 0) or shards fully (ZeRO 3)",
+        ("zero",),
+        lambda c, f: c["zero"] == 2,
+        "use zero 3",
+        "torchtitan ParallelDims",
+    ),
+    _rule(
+        "torchtitan-sp",
+        ("torchtitan",),
+        "torchtitan's tensor parallelism always shards the sequence",
+        ("tp", "sp"),
+        lambda c, f: (c["tp"] > 1) & (c["sp"] == 0),
+        "switch sequence parallelism on",
+        "torchtitan model parallelize functions",
+    ),
+    _rule(
+        "torchtitan-etp",
+        ("torchtitan",),
+        "torchtitan's expert tensor parallelism is 1 or tp",
+        ("tp", "etp"),
+        lambda c, f: (c["etp"] != 1) & (c["etp"] != c["tp"]),
+        "use etp 1",
+        "torchtitan ParallelDims",
+    ),
+    _rule(
+        "torch-recompute",
+        ("torchtitan",),
+        "torchtitan checkpoints all layers or none",
+        ("recompute",),
+        lambda c, f: c["recompute"] >= len(RECOMPUTE_MODES),
+        "recompute all layers",
+        "torchtitan activation checkpointing",
+    ),
+    _rule(
+        "deepspeed-axes",
+        ("deepspeed",),
+        "DeepSpeed JSON has no tensor, context or expert-tensor degree; model code would have to bring them",
+        ("tp", "cp", "etp"),
+        lambda c, f: (c["tp"] > 1) | (c["cp"] > 1) | (c["etp"] > 1),
+        "use tp 1, cp 1, etp 1",
+        "DeepSpeed configuration JSON",
+    ),
+    _rule(
+        "deepspeed-pipeline",
+        ("deepspeed",),
+        "DeepSpeed's pipeline engine runs 1F1B without virtual stages and with ZeRO 0 or 1",
+        ("pp", "vpp", "zero", "schedule"),
+        lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | (c["vpp"] > 1) | (c["schedule"] == _GPIPE)),
+        "use zero 1, vpp 1, schedule 1f1b",
+        "DeepSpeed PipelineEngine",
+    ),
+)
