@@ -254,7 +254,7 @@ def _fixed(statements: Sequence[str]) -> dict[str, str]:
     return fixed
 
 
-WITH_PLAN = ("plan_file", "rank", "overrides", "memory_margin", "memory_meter", "objective", "form")
+WITH_PLAN = ("plan_file", "rank", "overrides", "objective", "form")
 
 
 def _refuse_beside_plan(given: dict[str, Any]) -> None:
@@ -294,8 +294,7 @@ def _estimated(job: dict[str, Any], degrees: Degrees, options: PricingOptions) -
 def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
     from shardwright.planner.estimation import estimate_plan
 
-    changed = any(given[name] is not None for name in ("overrides", "memory_margin", "memory_meter"))
-    return estimate_plan(path, rank=rank, options=_pricing(given) if changed else None)
+    return estimate_plan(path, rank=rank, options=_pricing(given) if given["overrides"] else None)
 
 
 def _save(folder: Path, result: Any) -> None:

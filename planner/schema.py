@@ -17,12 +17,13 @@ from typing import Any
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
-from shardwright.planner.report.schema import Estimate, PlanResult, Record, Validation
+from shardwright.planner.report.schema import AnyEstimate, Estimate, PlanResult, Validation
 
 SCHEMA_VERSION = 1
 RESULT_FILE = "result.json"
 
-KINDS: Mapping[str, type[Record]] = {"plan-result": PlanResult, "estimate": Estimate, "validation": Validation}
+KINDS: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": AnyEstimate, "validation": Validation}
+READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("cluster", "model")
 
 
@@ -43,38 +44,39 @@ def json_schema(name: str) -> dict[str, Any]:
 
         record = ClusterFile
     elif name == "model":
-        from shardwright.models.schema import ModelFile
+        from shardwright.models.schema import ModelRecord
 
-        record = ModelFile
+        record = ModelRecord
     if record is None:
         raise unknown_name("schema", name, schema_names(), where="NAME")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **record.model_json_schema()}
 
 
-def read_result(path: str | Path) -> dict[str, Any]:
+def read_result(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     """A plan-result or an estimate.
 
     Args:
-        path: a JSON file, a folder that `plan -o` wrote, or `-` for standard input.
+        source: a JSON file, a folder that `plan -o` wrote, `-` for standard input, or what such a file holds.
 
     Raises:
         DamagedFileError: it cannot be read, is cut off, or is something else.
         UnsupportedError: written by another version of the format.
         InvalidValueError, UnknownNameError: a value or key that cannot be, with its line.
     """
-    document = _document(path)
-    record = _record_of(document)
-    if record is Validation:
-        raise DamagedFileError(f"{document.source} holds a validation, not plans", where=document.source, hint=_EXPECTED)
-    validate(record, document)
+    document = _document(source)
+    _check_kind(document)
+    if document.data["kind"] == "estimate" and document.data.get("predicted", 0) is None:
+        message = f"{document.source} holds a plan that cannot be priced"
+        raise InvalidValueError(message, where=document.place("predicted"), hint="see its violations for remedies")
+    validate(READABLE[document.data["kind"]], document)
     return document.data
 
 
-def read_plan(path: str | Path, rank: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_plan(source: str | Path | Mapping[str, Any], rank: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
     """One plan of a file, with the inputs it was made from.
 
     Args:
-        path: as for `read_result`.
+        source: as for `read_result`.
         rank: 1-based; an estimate has rank 1 only.
 
     Returns:
@@ -83,25 +85,27 @@ def read_plan(path: str | Path, rank: int = 1) -> tuple[dict[str, Any], dict[str
     Raises:
         ShardwrightError: as `read_result`; and a rank the file does not have.
     """
-    data = read_result(path)
+    data = read_result(source)
+    name = "the result" if isinstance(source, Mapping) else str(source)
     plans = data["plans"] if data["kind"] == "plan-result" else [data]
     if not plans:
-        raise InvalidValueError(
-            f"{path} holds no plan: nothing fitted", where="--plan", hint="see its near_misses for remedies"
-        )
+        message = f"{name} holds no plan: nothing fitted"
+        raise InvalidValueError(message, where="--plan", hint="see its near_misses for remedies")
     if not 1 <= rank <= len(plans):
         allowed = "1" if len(plans) == 1 else f"1 to {len(plans)}"
-        raise InvalidValueError(f"{path} has no rank {rank}", where="--rank", hint=f"it has {allowed}")
+        raise InvalidValueError(f"{name} has no rank {rank}", where="--rank", hint=f"it has {allowed}")
     return data["inputs"], plans[rank - 1]
 
 
 _EXPECTED = "give what `plan --format json`, `plan -o` or `estimate --format json` wrote"
 
 
-def _document(path: str | Path) -> Document:
-    if str(path) == "-":
+def _document(source: str | Path | Mapping[str, Any]) -> Document:
+    if isinstance(source, Mapping):
+        return Document(data=dict(source), source="result", text="")
+    if str(source) == "-":
         return parse_json(sys.stdin.read(RESULT_LIMIT_BYTES), "standard input")
-    place = Path(path)
+    place = Path(source)
     if place.is_dir():
         if not (place / RESULT_FILE).is_file():
             raise DamagedFileError(f"{place} holds no {RESULT_FILE}", where=str(place), hint=_EXPECTED)
@@ -113,16 +117,15 @@ def _document(path: str | Path) -> Document:
         raise
 
 
-def _record_of(document: Document) -> type[Record]:
+def _check_kind(document: Document) -> None:
     kind = document.data.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in READABLE:
         said = f"is of kind {str(kind)[:60]!r}" if kind is not None else "has no key `kind`"
         raise DamagedFileError(f"{document.source} {said}", where=document.place("kind"), hint=_EXPECTED)
-    version = document.data.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
+    version = document.data.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
         raise UnsupportedError(
             f"{document.source} has schema_version {str(version)[:60]}; this version reads {SCHEMA_VERSION}",
             where=document.place("schema_version"),
             hint="read it with the version that wrote it, or plan again",
         )
-    return KINDS[kind]

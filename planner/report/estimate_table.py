@@ -10,39 +10,29 @@ from typing import Any
 
 from shardwright.planner.report import words
 from shardwright.planner.report.memory_table import memory_parts
-from shardwright.planner.report.plan_table import assumptions, data_parallel, recompute
+from shardwright.planner.report.plan_table import assumptions, data_parallel, header, recompute
 from shardwright.planner.report.style import heading, paragraph, table
 from shardwright.planner.report.time_table import time_waterfall
 
 
 def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     """Everything `estimate` shows; of a plan that cannot be priced, what is wrong with it."""
-    parts = [_header(estimate["inputs"], estimate["parallel"]), heading(_verdict(estimate))]
+    parts = [header(estimate), paragraph(_degrees(estimate["parallel"]), indent=0), heading(_verdict(estimate))]
     parts += [_violation(v) for v in estimate["violations"]]
-    if estimate["stages"] and estimate["predicted"]["step_time_s"] is not None:
+    if estimate["predicted"] is not None:
         parts += [paragraph(_predicted(estimate["predicted"]))]
         parts += [heading("Time of one step"), time_waterfall(estimate["time"])]
         parts += [heading("Memory of each stage, GiB"), *memory_parts(estimate)]
         parts += [heading("Communication of one step"), *_communication(estimate["communication"], estimate["account"])]
-    parts += [heading("Figures from"), paragraph(words.joined(estimate["sources"], ": "))] if estimate["sources"] else []
+    parts += [heading("Figures from"), *_sources(estimate["sources"])] if estimate["sources"] else []
     parts += [heading("Assumed"), *assumptions(estimate["assumptions"])]
     return parts + [paragraph(f"warning: {text}", style="yellow", indent=0) for text in estimate["warnings"]]
 
 
-def _header(inputs: Mapping[str, Any], parallel: Mapping[str, Any]) -> Any:
-    from rich.text import Text
-
-    training = inputs["training"]
-    job = (
-        f"{inputs['model'].get('name', '?')} on {inputs['cluster'].get('name', '?')}: "
-        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "
-        f"{training['precision']}, {training['optimizer']}"
-    )
-    return Text(f"{job}\n{_degrees(parallel)}")
-
-
 def _degrees(p: Mapping[str, Any]) -> str:
     named = [f"{name} {p[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if p[name] != 1 or name in ("tp", "pp")]
+    if p["world_size"] is None:
+        return ", ".join([*named, f"micro-batch {p['micro_batch']}", f"zero {p['zero_stage']}"])
     schedule = [p["schedule"]] if p["pp"] > 1 else []
     rest = [
         f"dp {data_parallel(p)}",
@@ -51,7 +41,7 @@ def _degrees(p: Mapping[str, Any]) -> str:
         *schedule,
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
         f"recompute {recompute(p['recompute'])}",
-        f"{words.count(p['world_size'])} GPUs",
+        words.many(p["world_size"], "GPU"),
     ]
     return ", ".join(named + rest)
 
@@ -60,8 +50,7 @@ def _verdict(estimate: Mapping[str, Any]) -> str:
     if estimate["feasible"]:
         expressible = estimate["expressible_by"]
         return "Fits" + (f"; can be launched by {', '.join(expressible)}" if expressible else "; no target can launch it")
-    count = len(estimate["violations"])
-    return f"Cannot run: {count} violation{'s' if count != 1 else ''}"
+    return f"Cannot run: {words.many(len(estimate['violations']), 'violation')}"
 
 
 def _violation(violation: Mapping[str, Any]) -> Any:
@@ -115,3 +104,19 @@ def _account(account: Mapping[str, Any]) -> str:
     if account["bytes_moved_links_per_flop"] is not None:
         said.append(f"{account['bytes_moved_links_per_flop']:.3g} bytes over links per FLOP")
     return "; ".join(said)
+
+
+def _sources(sources: Mapping[str, Any]) -> list[Any]:
+    """One line a source, with the terms that come from it."""
+    terms: dict[str, list[str]] = {}
+    for term, source in sources.items():
+        terms.setdefault(_source(source), []).append(term)
+    return [paragraph(f"{', '.join(names)}: {source}") for source, names in terms.items()]
+
+
+def _source(source: Any) -> str:
+    if not isinstance(source, Mapping):
+        return str(source)
+    error = source.get("median_error")
+    said = f"{source.get('origin')}, {source.get('source')}"
+    return said if error is None else f"{said} (median error {words.percent(error)})"

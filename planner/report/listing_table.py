@@ -16,6 +16,7 @@ UNITS = {
     "memory_bytes": ("memory GiB", words.GIB),
 }
 COUNTS = ("parameters", "active_parameters")
+ONLY_IN_FULL = ("reads", "source")
 HEADINGS = {"active_parameters": "active", "scaleup_domain_gpus": "domain"}
 
 
@@ -25,7 +26,7 @@ def listing_parts(data: Mapping[str, Any]) -> list[Any]:
 
 
 def _items(items: Sequence[Mapping[str, Any]]) -> Any:
-    names = list(items[0]) if items else ["id"]
+    names = [name for name in (items[0] if items else ("id",)) if name not in ONLY_IN_FULL]
     numbers = [n for n in names if any(isinstance(i[n], (int, float)) for i in items)]
     headings = [UNITS[n][0] if n in UNITS else HEADINGS.get(n, n).replace("_", " ") for n in names]
     shown = table(*headings, left=[h for n, h in zip(names, headings, strict=True) if n not in numbers])

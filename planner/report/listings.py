@@ -97,19 +97,20 @@ def _device(name: str) -> dict[str, Any]:
     return load_device(name).to_dict()
 
 
+_STACK_NAMES = {"megatron-bridge": "megatron"}
+
+
 def _targets() -> list[dict[str, Any]]:
+    from shardwright.planner.rules.base import TARGETS
+    from shardwright.planner.rules.registry import RULES
     from shardwright.planner.stacks import DEFAULT_STACKS, load_stack
 
-    return [
-        {
-            "id": name,
-            "stack": stack_id,
-            "zero_stage": load_stack(stack_id).zero_stage,
-            "grad_bytes": load_stack(stack_id).grad_bytes,
-        }
-        for name, stack_id in DEFAULT_STACKS.items()
-        if name != "any"
-    ]
+    made = []
+    for target in TARGETS:
+        stack = load_stack(DEFAULT_STACKS[_STACK_NAMES.get(target, target)])
+        defaults = {"stack": stack.id, "zero_stage": stack.zero_stage, "grad_bytes": stack.grad_bytes}
+        made.append({"id": target, **defaults, "rules": [rule.id for rule in RULES if target in rule.targets]})
+    return made
 
 
 def _stacks() -> list[dict[str, Any]]:
@@ -130,9 +131,7 @@ def _stack(name: str) -> dict[str, Any]:
 def _rules() -> list[dict[str, Any]]:
     from shardwright.planner.rules.registry import RULES
 
-    return [
-        {name: getattr(rule, name) for name in ("id", "says", "framework", "severity") if hasattr(rule, name)} for rule in RULES
-    ]
+    return [rule.to_dict() for rule in RULES]
 
 
 def _named(items: Callable[[], list[dict[str, Any]]], kind: str) -> Callable[[str], dict[str, Any]]:

@@ -41,7 +41,9 @@ def header(result: Mapping[str, Any]) -> Any:
     active = ""
     if model["active_parameters"] != model["parameters"]:
         active = f" ({words.big(model['active_parameters'])} active)"
-    first = f"{model['name']} on {cluster['name']}: {words.count(cluster['gpus'])} GPUs, {words.count(cluster['nodes'])} nodes"
+    first = (
+        f"{model['name']} on {cluster['name']}: {words.many(cluster['gpus'], 'GPU')}, {words.many(cluster['nodes'], 'node')}"
+    )
     second = (
         f"{words.big(model['parameters'])} parameters{active}, {model['layers']} layers; "
         f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "

@@ -65,9 +65,9 @@ def _job(result: Mapping[str, Any]) -> dict[str, Any]:
 def _estimate_row(plan: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"feasible": plan["feasible"]}
     for group in PLAN_GROUPS:
-        row |= _flat(plan[group])
-    memory = plan["memory"]
-    row |= {f"memory_{k}": memory[k] for k in ("peak_bytes", "capacity_bytes", "peak_stage")}
+        row |= _flat(plan[group] or {})
+    memory = plan["memory"] or {}
+    row |= {f"memory_{k}": memory.get(k) for k in ("peak_bytes", "capacity_bytes", "peak_stage")}
     return row | {"violations": [v["rule"] for v in plan["violations"]], "expressible_by": plan["expressible_by"]}
 
 

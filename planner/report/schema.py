@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 Count = Annotated[int, Field(ge=0)]
 Degree = Annotated[int, Field(ge=1)]
@@ -62,32 +62,55 @@ class Overlap(Record):
     cp: bool
 
 
-class Parallel(Record):
-    """Degrees: world_size = tp·cp·pp·dp = etp·ep·pp·edp, dp = dp_replicate·dp_shard."""
+class AskedParallel(Record):
+    """Degrees that are chosen."""
 
-    world_size: Degree
     tp: Degree
     sequence_parallel: bool
     cp: Degree
-    cp_comm: Literal["p2p", "a2a", "allgather", "a2a+p2p"]
     pp: Degree
     vpp: Degree
-    dp: Degree
-    dp_replicate: Degree
-    dp_shard: Degree
     zero_stage: Annotated[int, Field(ge=0, le=3)]
     ep: Degree
     etp: Degree
-    edp: Count
     micro_batch: Degree
-    micro_batches: Count
     schedule: Schedule
+
+
+class Parallel(AskedParallel):
+    """Degrees: world_size = tp·cp·pp·dp = etp·ep·pp·edp, dp = dp_replicate·dp_shard."""
+
+    world_size: Degree
+    dp: Degree
+    dp_replicate: Degree
+    dp_shard: Degree
+    edp: Degree
+    micro_batches: Degree
+    cp_comm: Literal["p2p", "a2a", "allgather", "a2a+p2p"]
     recompute: Recompute
     offload: Offload
     overlap: Overlap
     moe_dispatcher: Literal["allgather", "alltoall", "deepep", "hybridep"]
     loss_chunks: Degree
     reshard_after_forward: bool
+
+
+class PartialParallel(AskedParallel):
+    """Degrees that do not multiply up: what follows from them is null."""
+
+    world_size: Degree | None
+    dp: Degree | None
+    dp_replicate: Degree | None
+    dp_shard: Degree | None
+    edp: Degree | None
+    micro_batches: Degree | None
+    cp_comm: str | None = None
+    recompute: Recompute | None = None
+    offload: Offload | None = None
+    overlap: Overlap | None = None
+    moe_dispatcher: str | None = None
+    loss_chunks: Degree | None = None
+    reshard_after_forward: bool | None = None
 
 
 class StageTime(Record):
@@ -126,16 +149,16 @@ class Stage(Record):
 class Predicted(Record):
     """The headline figures."""
 
-    step_time_s: Seconds | None
+    step_time_s: Seconds
     step_time_low_s: Seconds | None
     step_time_high_s: Seconds | None
-    samples_per_s: float | None
-    tokens_per_s: float | None
-    tokens_per_s_per_gpu: float | None = Field(description="over the GPUs asked for")
-    model_tflops_per_gpu: float | None
-    mfu: float | None
+    samples_per_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float = Field(description="over the GPUs asked for")
+    model_tflops_per_gpu: float
+    mfu: float
     flops_convention: Literal["full", "causal"]
-    peak_tflops: float | None
+    peak_tflops: float
     usd_per_1m_tokens: float | None
     joules_per_token: float | None
     goodput_fraction: float | None
@@ -164,6 +187,13 @@ class Meters(Record):
     device_bytes: Bytes | None
 
 
+class Headline(Record):
+    """The peak in the meter that was asked for."""
+
+    meter: Literal["allocated", "reserved", "device"]
+    bytes: Bytes
+
+
 class Memory(Record):
     """The fullest stage."""
 
@@ -171,6 +201,7 @@ class Memory(Record):
     capacity_bytes: Bytes
     peak_stage: Count
     meters: Meters
+    headline: Headline
     host_peak_bytes: Bytes | None = Field(description="per node")
 
 
@@ -186,6 +217,7 @@ class Communication(Record):
     exposed_s: Seconds
     algorithm: str | None
     bottleneck_link: str | None
+    wire_bytes: float = Field(ge=0, description="sent by the rank, over all of them")
 
 
 class Account(Record):
@@ -333,29 +365,53 @@ class Run(Record):
     solver: str | None
 
 
-class PlanResult(Record):
-    """What `plan --format json` prints."""
+class Job(Record):
+    """What every result says of its inputs."""
 
     schema_version: Literal[1]
-    kind: Literal["plan-result"]
     inputs: Inputs
     model: ModelIdentity
     cluster: ClusterIdentity
     training: TrainingIdentity
     assumptions: list[Assumption]
+
+
+class PlanResult(Job):
+    """What `plan --format json` prints."""
+
+    kind: Literal["plan-result"]
     search: Search
     plans: list[RankedPlan]
     near_misses: list[NearMiss]
     run: Run
 
 
-class Estimate(EstimateBody):
-    """What `estimate --format json` prints."""
+class Estimate(EstimateBody, Job):
+    """What `estimate --format json` prints of a plan that can be priced."""
 
-    schema_version: Literal[1] = 1
     kind: Literal["estimate"]
-    inputs: Inputs
-    assumptions: list[Assumption]
+
+
+class UnpricedEstimate(Job):
+    """What `estimate --format json` prints of a plan that cannot be priced: violations, no prices."""
+
+    kind: Literal["estimate"]
+    feasible: Literal[False]
+    violations: Annotated[list[Violation], Field(min_length=1)]
+    expressible_by: list[str]
+    parallel: PartialParallel
+    stages: Annotated[list[Any], Field(max_length=0)]
+    predicted: None
+    time: None
+    memory: None
+    communication: Annotated[list[Any], Field(max_length=0)]
+    account: None
+    sources: dict[str, Any]
+    warnings: list[str]
+
+
+class AnyEstimate(RootModel[Estimate | UnpricedEstimate]):
+    """What `estimate --format json` prints."""
 
 
 class ValidationRow(Record):
@@ -375,6 +431,10 @@ class ValidationRow(Record):
     memory_error: float | None
     outcome: str | None
     predicted_fits: bool | None
+    scored: bool = Field(description="whether its step time counts in the summaries")
+    stack: str | None
+    measured_from: str | None = Field(description="the column the measured step time was taken or computed from")
+    defaults: list[str] = Field(description="what the row left open, and what was taken for it")
 
 
 class ValidationSummary(Record):
@@ -401,6 +461,10 @@ class Validation(Record):
 
     schema_version: Literal[1] = 1
     kind: Literal["validation"]
+    fit: Literal["all", "none", "loso"]
+    anchor: Literal["none", "first"]
+    note: str
+    unscored_groups: list[str] = Field(description="reported, and left out of the summary")
     rows: list[ValidationRow]
     by_source: dict[str, ValidationSummary]
     summary: ValidationSummary

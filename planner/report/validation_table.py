@@ -14,11 +14,11 @@ WORST = 10
 
 def validation_parts(result: Mapping[str, Any]) -> list[Any]:
     """Everything `validate` shows."""
-    parts = [_summaries(result["by_source"], result["summary"])]
+    parts = [_summaries(result["by_source"], result["summary"], result["unscored_groups"])]
     parts += [
         paragraph("Errors are |predicted / measured - 1| of the step time, bias keeps its sign; memory likewise, of the peak.")
     ]
-    parts += [paragraph(line) for line in _decisions(result["summary"])]
+    parts += [paragraph(line) for line in _decisions(result)]
     worst = sorted((r for r in result["rows"] if r["error"] is not None), key=lambda r: (-abs(r["error"]), r["id"]))
     if worst:
         parts += [heading(f"Worst {min(WORST, len(worst))} of {len(worst)} timed runs"), _worst(worst[:WORST])]
@@ -28,10 +28,10 @@ def validation_parts(result: Mapping[str, Any]) -> list[Any]:
     return parts
 
 
-def _summaries(groups: Mapping[str, Mapping[str, Any]], total: Mapping[str, Any]) -> Any:
+def _summaries(groups: Mapping[str, Mapping[str, Any]], total: Mapping[str, Any], unscored: Sequence[str]) -> Any:
     shown = table("group", "rows", "scored", "median", "p90", "bias", "memory", "mem p90", "tau", "regret", left=("group",))
     for name, summary in groups.items():
-        shown.add_row(name, *_cells(summary))
+        shown.add_row(f"{name} *" if name in unscored else name, *_cells(summary))
     shown.add_row("mean of groups", *_cells(total), style="bold")
     return shown
 
@@ -42,19 +42,17 @@ def _cells(summary: Mapping[str, Any]) -> list[str]:
     return [words.count(summary["rows"]), words.count(summary["scored"]), *shares, tau, words.percent(summary["regret"])]
 
 
-def _decisions(summary: Mapping[str, Any]) -> list[str]:
-    said = []
-    if summary["oom_called"] is not None:
-        said.append(f"out-of-memory runs called: {_share_or_count(summary['oom_called'])}")
-    if summary["ran_refused"] is not None:
-        said.append(f"runs that ran, refused: {_share_or_count(summary['ran_refused'])}")
-    if summary["interval_coverage"] is not None:
-        said.append(f"measured time inside the interval: {words.percent(summary['interval_coverage'], 0)}")
-    return ["; ".join(said)] if said else []
-
-
-def _share_or_count(value: float) -> str:
-    return words.percent(value, 0) if isinstance(value, float) else words.count(value)
+def _decisions(result: Mapping[str, Any]) -> list[str]:
+    summary = result["summary"]
+    names = {
+        "oom_called": "runs out of memory that are called so",
+        "ran_refused": "runs that ran and are refused",
+        "interval_coverage": "measured times inside the interval",
+    }
+    said = [f"{text}: {words.percent(summary[key], 0)}" for key, text in names.items() if summary[key] is not None]
+    lines = ["; ".join(said)] if said else []
+    lines += ["* reported, not averaged"] if result["unscored_groups"] else []
+    return [*lines, f"fit {result['fit']}, anchor {result['anchor']}: {result['note']}"]
 
 
 def _worst(rows: Sequence[Mapping[str, Any]]) -> Any:

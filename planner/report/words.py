@@ -25,6 +25,8 @@ def seconds(value: float | None, significant: int = 3) -> str:
 def digits(value: float, count: int = 3) -> str:
     """A number with about `count` significant digits, never in scientific form."""
     size = abs(value)
+    if 0 < size < 1:
+        return f"{value:.{count}g}" if size >= 1e-4 else f"{value:.{count - 1}e}"
     decimals = next((count - n for n in range(1, count) if size < 10**n), 0)
     return f"{value:,.{decimals}f}"
 
@@ -49,6 +51,11 @@ def message_size(value: float | None) -> str:
 def count(value: float | None) -> str:
     """A whole number with thousands separators."""
     return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def many(value: int, noun: str) -> str:
+    """A count with its noun, in the plural where it is not one."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
 def big(value: float | None) -> str:
@@ -89,13 +96,13 @@ def plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return joined(value)
     if isinstance(value, (list, tuple)):
-        return ", ".join(plain(v) for v in value)
+        return ", ".join(map(plain, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return _number(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _number(value: float) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    return f"{value:.6g}"

@@ -77,8 +77,18 @@ def communication() -> list[dict[str, Any]]:
         ("dp", "reduce_scatter", 8, 8_816_000_000, 1, 0.44, 0.22, "ring", "nic"),
         ("dp", "all_gather", 8, 4_408_000_000, 1, 0.25, 0.14, "ring", "nic"),
     ]
-    names = ("axis", "collective", "group_size", "message_bytes", "count_per_step", "time_s", "exposed_s", "algorithm", "bottleneck_link")
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    names = (
+        "axis",
+        "collective",
+        "group_size",
+        "message_bytes",
+        "count_per_step",
+        "time_s",
+        "exposed_s",
+        "algorithm",
+        "bottleneck_link",
+    )
+    return [dict(zip(names, row, strict=True)) | {"wire_bytes": row[3] * row[4]} for row in rows]
 
 
 def plan_entry(*, step_time_s: float = 12.0, feasible: bool = True, scale: float = 1.0, **degrees: Any) -> dict[str, Any]:
@@ -119,6 +129,7 @@ def plan_entry(*, step_time_s: float = 12.0, feasible: bool = True, scale: float
                 "reserved_bytes": peak["memory"]["total_bytes"] - GIB,
                 "device_bytes": peak["memory"]["total_bytes"],
             },
+            "headline": {"meter": "device", "bytes": peak["memory"]["total_bytes"]},
             "host_peak_bytes": None,
         },
         "communication": communication(),
@@ -132,7 +143,11 @@ def plan_entry(*, step_time_s: float = 12.0, feasible: bool = True, scale: float
             "bottleneck_link": "nvlink",
             "bottleneck_utilisation": 0.244,
         },
-        "sources": {"gemm": "modelled: h100 fit", "attention": "modelled: h100 fit", "collective.tp": "datasheet: nvlink4"},
+        "sources": {
+            "gemm": {"origin": "measured", "source": "a public table of H100", "median_error": 0.035},
+            "attention": {"origin": "measured", "source": "a public table of H100", "median_error": 0.035},
+            "collective.tp": {"origin": "modelled", "source": "fabric presets nvlink4, infiniband"},
+        },
         "warnings": [],
     }
 
@@ -228,7 +243,8 @@ def nothing_fits() -> dict[str, Any]:
 
 def estimate(**changes: Any) -> dict[str, Any]:
     entry = plan_entry() | changes
-    return {"kind": "estimate", "inputs": inputs(), "assumptions": assumptions(), **entry}
+    head = {"schema_version": 1, "kind": "estimate", "inputs": inputs(), **identity(), "assumptions": assumptions()}
+    return head | entry
 
 
 def infeasible() -> dict[str, Any]:
@@ -239,6 +255,14 @@ def infeasible() -> dict[str, Any]:
     ]
     made["warnings"] = ["the interval is a prior: no measured run of this device is known"]
     return made
+
+
+def unpriced() -> dict[str, Any]:
+    made = infeasible()
+    derived = ("world_size", "dp", "dp_replicate", "dp_shard", "edp", "micro_batches")
+    kept = ("tp", "sequence_parallel", "cp", "pp", "vpp", "zero_stage", "ep", "etp", "micro_batch", "schedule")
+    made["parallel"] = {k: made["parallel"][k] for k in kept} | dict.fromkeys(derived)
+    return made | {"stages": [], "communication": [], **dict.fromkeys(("predicted", "time", "memory", "account"))}
 
 
 def validation_row(number: int, **changes: Any) -> dict[str, Any]:
@@ -257,6 +281,10 @@ def validation_row(number: int, **changes: Any) -> dict[str, Any]:
         "memory_error": 0.05,
         "outcome": "ok",
         "predicted_fits": True,
+        "scored": True,
+        "stack": "megatron-core",
+        "measured_from": "step_time_s",
+        "defaults": [],
     }
     return made | changes
 
@@ -272,8 +300,8 @@ def summary(**changes: Any) -> dict[str, Any]:
         "bias": 0.03,
         "memory_median": 0.05,
         "memory_p90": 0.09,
-        "oom_called": None,
-        "ran_refused": 0,
+        "oom_called": 0.75,
+        "ran_refused": 0.0,
         "tau": 0.8,
         "regret": 0.01,
         "interval_coverage": 0.8,
@@ -297,7 +325,14 @@ def validation() -> dict[str, Any]:
     rows += [validation_row(n, status="skipped", reason="unknown node", **blank) for n in (5, 6)]
     return {
         "kind": "validation",
+        "fit": "all",
+        "anchor": "none",
+        "note": "no constant was fitted to these runs",
+        "unscored_groups": ["torchtitan"],
         "rows": rows,
-        "by_source": {"nemo": summary(rows=4, scored=3, skipped=1), "torchtitan": summary(rows=3, scored=2, skipped=1, tau=None)},
+        "by_source": {
+            "nemo": summary(rows=4, scored=3, skipped=1),
+            "torchtitan": summary(rows=3, scored=2, skipped=1, tau=None),
+        },
         "summary": summary(),
     }
