@@ -128,7 +128,9 @@ def read_runs(path: str | Path) -> tuple[RunRow, ...]:
     lines = _records(text, str(place))
     _, header = next(lines, (1, []))
     names = _header(header, str(place))
-    rows = tuple(_row(dict(zip(names, cells, strict=True)), line, str(place)) for line, cells in _full(lines, names, str(place)))
+    rows = tuple(
+        _row(dict(zip(names, cells, strict=True)), line, str(place)) for line, cells in _full(lines, names, str(place))
+    )
     if not rows:
         raise DamagedFileError(f"{place} has a header and no runs", where=str(place), hint="one line a run is wanted")
     _refuse_repeated(rows, str(place))
@@ -159,14 +161,14 @@ def _header(cells: Sequence[str], source: str) -> tuple[str, ...]:
     absent = [name for name in REQUIRED if name not in names]
     if absent:
         raise InvalidValueError(
-            f"the column {absent[0]!r} is missing", where=where, hint="needed are " + ", ".join(REQUIRED) + "; cells may be blank"
+            f"the column {absent[0]!r} is missing",
+            where=where,
+            hint="needed are " + ", ".join(REQUIRED) + "; cells may be blank",
         )
     return names
 
 
-def _full(
-    lines: Iterator[tuple[int, list[str]]], names: Sequence[str], source: str
-) -> Iterator[tuple[int, list[str]]]:
+def _full(lines: Iterator[tuple[int, list[str]]], names: Sequence[str], source: str) -> Iterator[tuple[int, list[str]]]:
     for line, cells in lines:
         if len(cells) != len(names):
             raise DamagedFileError(
@@ -205,7 +207,9 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= LARGEST_NUMBER:
-        raise InvalidValueError(f"{text[:40]!r} is no number above 0", where=where, hint="leave the cell blank if it is unknown")
+        raise InvalidValueError(
+            f"{text[:40]!r} is no number above 0", where=where, hint="leave the cell blank if it is unknown"
+        )
     return value
 
 
@@ -227,5 +231,7 @@ def _refuse_repeated(rows: Sequence[RunRow], source: str) -> None:
         first = seen.setdefault(row.id, row.line)
         if first != row.line:
             raise InvalidValueError(
-                f"the id {row.id!r} stands on the lines {first} and {row.line}", where=f"{source}:{row.line}: id", hint="ids are unique"
+                f"the id {row.id!r} stands on the lines {first} and {row.line}",
+                where=f"{source}:{row.line}: id",
+                hint="ids are unique",
             )

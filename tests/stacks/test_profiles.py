@@ -7,7 +7,8 @@ from shardwright.planner.stacks import DEFAULT_STACKS, load_stack, stack_for, st
 
 MEASURED = (
     "kernels_per_layer", "host_s_per_kernel", "elementwise_factor", "tp_exposed", "ep_exposed", "cp_hidden", "p2p_exposed",
-    "dp_exposed_floor", "fsdp_interference", "moe_host_forward_s", "moe_host_backward_s", "broadcast_s_per_rank", "allocator_slack",
+    "dp_exposed_floor", "fsdp_interference", "moe_host_forward_s", "moe_host_backward_s",
+    "broadcast_s_per_rank", "allocator_slack",
 )  # fmt: skip
 
 

@@ -1,0 +1,149 @@
+"""The training stack of a measured run, and the switches its notes name.
+
+    framework column -> profile with the longest matching alias, else by the way it shards      `profile_of`
+    notes            -> fields of that profile that the run itself states                        `switched`
+    blank cells      -> what the stack's own launch scripts do                                   `BLANKS`
+
+Notes are free text; only `key=value` settings as configuration files spell them and the few words of
+`WORDS` are read. A device without a fused attention kernel in its stack's release (Volta) writes its scores.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwright.errors import UnsupportedError
+from shardwright.hardware.device import Device
+from shardwright.planner.runs import RunRow
+from shardwright.planner.stacks import StackProfile, load_stack, stack_for
+
+EAGER_ELEMENTWISE = 1.5
+EAGER_KERNELS = 40.0
+EAGER_HOST_S = 1.0e-5
+GRAPH_SHARE = 0.25
+"""Host time of a kernel in a replayed graph over that of a launch (modelling prior)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blanks:
+    """What stands for the blank cells of runs of a stack.
+
+    Attributes:
+        recompute: none, selective, full, or "fits": the cheapest of them whose memory fits.
+        micro_batch: sequences a micro-batch by (largest number of parameters, value) in rising order.
+        global_batch: sequences a step; None for one micro-batch a replica.
+        seq_len: tokens a sequence; None where a run without one cannot be priced.
+        vocab: rows of the embedding; None for the model family's.
+        low_precision: the newest precision below 16 bits that the device has, where the column is blank.
+    """
+
+    recompute: str = "none"
+    micro_batch: tuple[tuple[float, int], ...] = ((float("inf"), 1),)
+    global_batch: int | None = None
+    seq_len: int | None = None
+    vocab: int | None = None
+    low_precision: bool = False
+
+
+_BY_SIZE = ((10e9, 4), (100e9, 2), (float("inf"), 1))
+
+BLANKS: Mapping[str, Blanks] = {
+    "megatron-2021": Blanks(micro_batch=_BY_SIZE),
+    "megatron-2022": Blanks(micro_batch=_BY_SIZE),
+    "nemo-launcher": Blanks(recompute="fits", micro_batch=_BY_SIZE, global_batch=2048),
+    "torchtitan": Blanks(recompute="selective"),
+    "torchtitan-eager": Blanks(recompute="selective"),
+    "jax": Blanks(recompute="fits"),
+    "llm-foundry": Blanks(recompute="fits"),
+    "fms-fsdp": Blanks(recompute="fits", micro_batch=((float("inf"), 2),)),
+    "internevo": Blanks(seq_len=2048),
+    "nanotron": Blanks(seq_len=4096, vocab=131_072),
+    "mlperf-nemo": Blanks(low_precision=True),
+    "megatron-core-rocm": Blanks(low_precision=True),
+}
+"""By profile; a profile that is not listed has the defaults of `Blanks`."""
+
+
+def blanks_of(stack: StackProfile) -> Blanks:
+    """What stands for blank cells of runs of a stack."""
+    return BLANKS.get(stack.id, Blanks())
+
+
+def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ...]]:
+    """The profile of a row with the switches it states, and what was assumed.
+
+    Raises:
+        UnsupportedError: neither the framework nor the way of sharding says what runs.
+    """
+    found = stack_for(row.framework) if row.framework else None
+    notes: tuple[str, ...] = ()
+    if found is None:
+        found = _by_sharding(row)
+        notes = (f"stack={found}",)
+    stack, switches = switched(load_stack(found), row)
+    if stack.fused_attention and device.arch.lower() == "volta":
+        old = load_stack("megatron-2021")
+        names = ("fused_attention", "attention_backend", "score_bytes_forward", "score_bytes_backward", "score_saved_bytes")
+        stack = replace(stack, **{name: getattr(old, name) for name in names})
+        notes += ("attention=unfused",)
+    return stack, notes + switches
+
+
+def _by_sharding(row: RunRow) -> str:
+    text = row.zero_or_fsdp.lower()
+    if "fsdp2" in text:
+        return "pytorch-fsdp2"
+    if "fsdp" in text or "hsdp" in text:
+        return "pytorch-fsdp1"
+    if "megatron" in row.framework.lower() or "dist-opt" in text or (row.tp or 1) * (row.pp or 1) > 1:
+        return "megatron-core"
+    if "zero" in text:
+        return "deepspeed"
+    raise UnsupportedError(f"the framework {row.framework[:60]!r} has no stack profile", hint="`show stacks` lists them")
+
+
+def switched(stack: StackProfile, row: RunRow) -> tuple[StackProfile, tuple[str, ...]]:
+    """The profile with what the row's notes state, and the names of what they changed."""
+    notes = row.notes
+    changes: dict[str, Any] = {}
+    for pattern, effect in SWITCHES:
+        if re.search(pattern, notes):
+            changes |= effect(stack)
+    changes = {key: value for key, value in changes.items() if value != getattr(stack, key)}
+    return (replace(stack, **changes) if changes else stack), tuple(f"stack.{key}={value}" for key, value in changes.items())
+
+
+def _eager(stack: StackProfile) -> dict[str, Any]:
+    return {
+        "elementwise_factor": max(stack.elementwise_factor, EAGER_ELEMENTWISE),
+        "kernels_per_layer": max(stack.kernels_per_layer, EAGER_KERNELS),
+        "host_s_per_kernel": max(stack.host_s_per_kernel, EAGER_HOST_S),
+    }
+
+
+def _whole_graph(stack: StackProfile) -> dict[str, Any]:
+    base = load_stack("megatron-core")
+    return {
+        "host_s_per_kernel": min(stack.host_s_per_kernel, GRAPH_SHARE * base.host_s_per_kernel),
+        "moe_host_forward_s": 0.0,
+        "moe_host_backward_s": 0.0,
+    }
+
+
+def _value(field: str, value: Any) -> Callable[[StackProfile], dict[str, Any]]:
+    return lambda _stack: {field: value}
+
+
+SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
+    (r"(?i)(^|[;,] *)eager\b", _eager),
+    (r"cuda_graph=(none:)?full_iteration", _whole_graph),
+    (r"(?i)TP_COMM_OVERLAP=(False|0)\b", _value("tp_exposed", 1.0)),
+    (r"(?i)TP_COMM_OVERLAP=(True|1)\b", _value("tp_exposed", 0.5)),
+    (r"(?i)\bvanillaTP\b", _value("tp_exposed", 1.0)),
+    (r"(?i)\basyncTP\b", _value("tp_exposed", 0.5)),
+    (r"(?i)a2a_overlap=True", _value("ep_exposed", 0.4)),
+)
+"""Patterns of notes and what each says of the stack, later ones on top."""

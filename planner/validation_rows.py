@@ -1,0 +1,252 @@
+"""Prices one measured run with the same `estimate_degrees` that prices every plan.
+
+    row -> cluster, stack, model, precision, batch, sharding, recompute     (`runs_*`: reading and defaults)
+        -> Problem and Degrees                                              `read_run`
+        -> ESTIMATE                                                         `price_run`
+
+Where a row leaves a freedom, the readings are tried in order and the first that no rule refuses counts: the
+stated interleaving before none, an even split before one with embedding and head counted as layers, and for a
+blank recompute of a stack whose users choose it by memory, the cheapest mode that fits `FULL_SHARE` of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from shardwright.errors import ShardwrightError, UnsupportedError
+from shardwright.hardware.cluster import Cluster
+from shardwright.planner.plans import Degrees
+from shardwright.planner.problem import PricingOptions, Problem, build_problem
+from shardwright.planner.runs import RunRow
+from shardwright.planner.runs_measured import states_time, step_time_of
+from shardwright.planner.runs_model import RunModel, model_of
+from shardwright.planner.runs_plan import (
+    Batch,
+    Recompute,
+    Sharding,
+    batch_of,
+    cluster_of,
+    data_parallel,
+    precision_of,
+    recompute_of,
+    sharding_of,
+    split_of,
+)
+from shardwright.planner.runs_stack import blanks_of, profile_of
+from shardwright.planner.stacks import StackProfile, load_stack
+
+Estimator = Callable[[Problem, Degrees], Mapping[str, Any]]
+
+FULL_SHARE = 0.94
+"""Share of memory that tuned runs fill at most."""
+
+GIB = 2.0**30
+DEFAULT_METER = "reserved"
+MEMORY_RULES = ("memory",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A row ready to be priced.
+
+    Attributes:
+        problem: model, cluster, stack.
+        readings: legal-or-not plans it may mean, the likeliest first.
+        by_memory: whether the first reading that fits is meant, rather than the first.
+        scale: sequences of the run over sequences priced.
+        measured_s: measured step time of the whole batch, or None.
+        measured_from: column it was read from.
+        defaults: what the row does not say and how it was filled in.
+    """
+
+    problem: Problem
+    readings: tuple[Degrees, ...]
+    by_memory: bool
+    scale: float
+    measured_s: float | None
+    measured_from: str | None
+    defaults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Prediction for a run: seconds a step, GiB in the row's meter, and whether every stage fits."""
+
+    step_s: float
+    low_s: float
+    high_s: float
+    peak_gib: float
+    fits: bool
+
+
+def read_run(row: RunRow, options: PricingOptions) -> Run:
+    """The problem and the plans a row means.
+
+    Raises:
+        ShardwrightError: the row cannot be priced; the message is the reason.
+    """
+    if not states_time(row) and row.peak_mem_gib is None and row.outcome == "ok":
+        raise UnsupportedError("the row states neither a time nor a memory")
+    cluster = cluster_of(row)
+    stack, notes = _stack(row, cluster, options)
+    row, more = _with_sequence(row, stack)
+    model = model_of(row, vocab=blanks_of(stack).vocab)
+    notes += more + model.defaults + _offload(row)
+    dp = data_parallel(row)
+    batch, from_batch = batch_of(row, stack, model.graph.parameters, dp)
+    sharding, from_sharding = sharding_of(row, stack, dp)
+    recompute, from_recompute = recompute_of(row, stack)
+    if recompute.modules is not None:
+        stack = replace(stack, selective_modules=recompute.modules)
+    problem, from_problem = _problem(row, model, cluster, stack, batch, sharding, options)
+    measured = step_time_of(row, model.graph, cluster.device, batch.sequences * batch.scale)
+    return Run(
+        problem=problem,
+        readings=tuple(_readings(row, problem, batch, sharding, recompute)),
+        by_memory=recompute.mode == "fits",
+        scale=batch.scale,
+        measured_s=measured.seconds if measured else None,
+        measured_from=measured.origin if measured else None,
+        defaults=notes + from_batch + from_sharding + from_recompute + from_problem,
+    )
+
+
+def price_run(run: Run, meter: str, estimate: Estimator) -> Price:
+    """The prediction for a run.
+
+    Args:
+        run: the run.
+        meter: allocated, reserved or device.
+        estimate: prices one plan of a problem.
+
+    Raises:
+        ShardwrightError: every reading breaks a rule; the first one's rule is named.
+    """
+    refused: list[str] = []
+    found: Price | None = None
+    for degrees in run.readings:
+        try:
+            result = estimate(run.problem, degrees)
+        except ShardwrightError as error:
+            refused.append(str(error))
+            continue
+        broken = [v for v in result["violations"] if v["rule"] not in MEMORY_RULES]
+        if broken or result["predicted"] is None:
+            refused.append(f"{broken[0]['rule']}: {broken[0]['message']}" if broken else "no prediction")
+            continue
+        found = _price(result, meter, run.scale)
+        if not run.by_memory or _fills(result) <= FULL_SHARE:
+            return found
+    if found is None:
+        raise UnsupportedError("no legal plan: " + (refused[0] if refused else "no reading"))
+    return found
+
+
+def _price(result: Mapping[str, Any], meter: str, scale: float) -> Price:
+    predicted = result["predicted"]
+    return Price(
+        step_s=predicted["step_time_s"] * scale,
+        low_s=predicted["step_time_low_s"] * scale,
+        high_s=predicted["step_time_high_s"] * scale,
+        peak_gib=result["memory"]["meters"][f"{meter}_bytes"] / GIB,
+        fits=_fills(result) <= 1.0,
+    )
+
+
+def _fills(result: Mapping[str, Any]) -> float:
+    """Largest share of its memory that any stage uses."""
+    memories = [stage["memory"] for stage in result["stages"]]
+    return max(float(memory["total_bytes"]) / float(memory["capacity_bytes"]) for memory in memories)
+
+
+def _stack(row: RunRow, cluster: Cluster, options: PricingOptions) -> tuple[StackProfile, tuple[str, ...]]:
+    return (load_stack(options.stack), ()) if options.stack else profile_of(row, cluster.device)
+
+
+def _with_sequence(row: RunRow, stack: StackProfile) -> tuple[RunRow, tuple[str, ...]]:
+    if row.seq_len is not None:
+        return row, ()
+    seq_len = blanks_of(stack).seq_len
+    if seq_len is None:
+        raise UnsupportedError("the row states no sequence length")
+    return replace(row, seq_len=seq_len), (f"seq_len={seq_len}",)
+
+
+def _offload(row: RunRow) -> tuple[str, ...]:
+    text = row.offload.lower()
+    if not text or text.startswith("none"):
+        return ()
+    if text.startswith("activation"):
+        return ("offload=none",)
+    raise UnsupportedError(f"offload of {row.offload} is not modelled")
+
+
+def _problem(
+    row: RunRow,
+    model: RunModel,
+    cluster: Cluster,
+    stack: StackProfile,
+    batch: Batch,
+    sharding: Sharding,
+    options: PricingOptions,
+) -> tuple[Problem, tuple[str, ...]]:
+    precision, notes = precision_of(row, cluster.device, stack)
+    chosen = replace(
+        options,
+        precision=precision,
+        framework="any",
+        stack=stack.id,
+        grad_dtype=options.grad_dtype or sharding.grad_dtype,
+        memory_meter=row.memory_meter or DEFAULT_METER,
+        gpus=None,
+    )
+    problem = build_problem(model.graph, cluster, seq_len=row.seq_len or 1, global_batch=batch.sequences, options=chosen)
+    return replace(problem, stack=replace(problem.stack, **_departures(stack))), notes
+
+
+def _departures(stack: StackProfile) -> dict[str, Any]:
+    """Fields in which a row's stack differs from the profile of its id."""
+    base = load_stack(stack.id)
+    return {f.name: getattr(stack, f.name) for f in fields(stack) if getattr(stack, f.name) != getattr(base, f.name)}
+
+
+def _readings(row: RunRow, problem: Problem, batch: Batch, sharding: Sharding, recompute: Recompute) -> Iterator[Degrees]:
+    pp = row.pp or 1
+    chunks = [row.vp or 1, 1] if pp > 1 and (row.vp or 1) > 1 else [1]
+    modes = ("none", "selective", "full") if recompute.mode == "fits" else (recompute.mode,)
+    for mode in modes:
+        for vpp in chunks:
+            yield from _with_splits(row, problem, batch, sharding, replace(recompute, mode=mode), vpp)
+
+
+def _with_splits(
+    row: RunRow, problem: Problem, batch: Batch, sharding: Sharding, recompute: Recompute, vpp: int
+) -> Iterator[Degrees]:
+    layers, pp = problem.graph.layers, row.pp or 1
+    share = recompute.layer_share
+    degrees = Degrees(
+        tp=row.tp or 1,
+        pp=pp,
+        vpp=vpp,
+        cp=row.cp or 1,
+        ep=row.ep or 1,
+        etp=row.etp or 1 if problem.graph.spec.moe is not None else None,
+        dp_replicate=sharding.replicas if sharding.replicas > 1 else None,
+        micro_batch=batch.micro_batch,
+        zero=sharding.zero,
+        sequence_parallel=_sequence_parallel(row, problem.stack),
+        recompute=recompute.mode,
+        recompute_layers=max(round(layers / pp * share), 1) if recompute.mode == "full" and share < 1 else None,
+    )
+    split = split_of(layers, pp * vpp)
+    yield degrees if split is None else replace(degrees, layers_per_stage=split)
+    if split is not None:
+        yield degrees
+
+
+def _sequence_parallel(row: RunRow, stack: StackProfile) -> bool:
+    if (row.tp or 1) == 1:
+        return False
+    return row.seq_parallel == "yes" if row.seq_parallel else stack.sequence_parallel

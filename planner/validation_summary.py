@@ -1,0 +1,124 @@
+"""SUMMARY of a source group and of all groups: errors, memory, ranking, intervals.
+
+    group     median, mean, p90 of |error|; bias = median error; over the rows that count       `group_summary`
+    total     mean over the groups that count any row, so that large sources do not swamp it     `total_summary`
+
+Rows are ranked within what one user would choose from: same source, model, GPUs, batch and sequence length.
+`oom_called` is the share of out-of-memory runs predicted not to fit, `ran_refused` the share of runs that ran
+and are predicted not to fit, `interval_coverage` the share of measured times inside the printed interval.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.planner.validation_statistics import kendall_tau, mean, median, quantile, regret
+
+AVERAGED = (
+    "median", "mean", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused", "tau", "regret",
+    "interval_coverage",
+)  # fmt: skip
+COUNTED = ("rows", "scored", "skipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One row of the result.
+
+    Attributes:
+        source_group: whose rows it is averaged with.
+        choice: what plans it competes with; equal for plans of one job.
+        scored: whether it counts in averages.
+        skipped_because: why it was not priced, or None.
+        ran: whether the run ran (False: out of memory).
+        measured_s, predicted_s: step times; None where there is none.
+        low_s, high_s: printed interval.
+        measured_gib, predicted_gib: peaks in the row's meter.
+        fits: whether the plan is predicted to fit; None where it was not priced.
+    """
+
+    source_group: str
+    choice: Hashable
+    scored: bool
+    skipped_because: str | None = None
+    ran: bool = True
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    measured_gib: float | None = None
+    predicted_gib: float | None = None
+    fits: bool | None = None
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the step time: predicted / measured - 1."""
+        if not self.ran or self.measured_s is None or self.predicted_s is None:
+            return None
+        return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def memory_error(self) -> float | None:
+        """Relative error of the peak: predicted / measured - 1."""
+        if not self.ran or self.measured_gib is None or self.predicted_gib is None:
+            return None
+        return self.predicted_gib / self.measured_gib - 1.0
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measured time lies in the interval."""
+        if self.error is None or self.measured_s is None or self.low_s is None or self.high_s is None:
+            return None
+        return self.low_s <= self.measured_s <= self.high_s
+
+
+def group_summary(outcomes: Sequence[Outcome], *, counts: bool = True) -> dict[str, Any]:
+    """SUMMARY of one source group.
+
+    Args:
+        outcomes: its rows.
+        counts: False for a group that is reported and not scored: its figures are over all priced rows.
+    """
+    used = [o for o in outcomes if o.skipped_because is None and (o.scored or not counts)]
+    errors = [o.error for o in used if o.error is not None]
+    memory = [abs(o.memory_error) for o in used if o.memory_error is not None]
+    sizes = [abs(error) for error in errors]
+    return {
+        "rows": len(outcomes),
+        "scored": len(errors) if counts else 0,
+        "skipped": sum(o.skipped_because is not None for o in outcomes),
+        "median": median(sizes),
+        "mean": mean(sizes),
+        "p90": quantile(sizes, 0.9),
+        "bias": median(errors),
+        "memory_median": median(memory),
+        "memory_p90": quantile(memory, 0.9),
+        "oom_called": mean([float(not o.fits) for o in used if not o.ran and o.fits is not None]),
+        "ran_refused": mean([float(not o.fits) for o in used if o.ran and o.fits is not None]),
+        **_ranking(used),
+        "interval_coverage": mean([float(o.covered) for o in used if o.covered is not None]),
+    }
+
+
+def total_summary(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """SUMMARY over groups: counts added up, figures averaged over the groups that score a row and state the figure."""
+    scoring = [group for group in groups.values() if group["scored"]]
+    total: dict[str, Any] = {key: sum(group[key] for group in groups.values()) for key in COUNTED}
+    for key in AVERAGED:
+        total[key] = mean([group[key] for group in scoring if group[key] is not None])
+    return total
+
+
+def _ranking(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
+    """Mean tau and regret over the choices with two priced plans or more."""
+    choices: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.error is not None and outcome.predicted_s is not None and outcome.measured_s is not None:
+            choices[outcome.choice].append((outcome.predicted_s, outcome.measured_s))
+    pairs = [list(zip(*plans, strict=True)) for plans in choices.values()]
+    taus = [kendall_tau(predicted, measured) for predicted, measured in pairs]
+    regrets = [regret(predicted, measured) for predicted, measured in pairs]
+    return {"tau": mean([t for t in taus if t is not None]), "regret": mean([r for r in regrets if r is not None])}
