@@ -7,20 +7,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from shardwright.documents import Document, parse_yaml, read_document
-from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
+from shardwright.errors import DamagedFileError, ShardwrightError, UnsupportedError, unknown_name
 from shardwright.models.graph import ModelGraph
 from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
 
 PRESETS = "presets"
-FILE_SUFFIXES = (".json", ".yaml", ".yml")
+GRAPH_SUFFIXES = (".onnx", ".pt2")
+FILE_SUFFIXES = (".json", ".yaml", ".yml", *GRAPH_SUFFIXES)
 ALIASES: Mapping[str, str] = {
     "gpt2small": "gpt2",
     "gpt3": "gpt3-175b",
@@ -80,7 +81,7 @@ def load_preset(model_id: str) -> ModelSpec:
         raise unknown_name("model preset", model_id, model_ids(), where="MODEL")
     name = f"{model_id}.yaml"
     source = files("shardwright.models").joinpath(PRESETS, name).read_text(encoding="utf-8")
-    return _placed(parse_yaml(source, f"preset {model_id}"), lambda document: ModelSpec.from_dict(document.data))
+    return _placed(parse_yaml(source, f"preset {model_id}"))
 
 
 def load_spec(path: Path) -> ModelSpec:
@@ -89,13 +90,17 @@ def load_spec(path: Path) -> ModelSpec:
         return _spec_from_config(_config_in(path))
     if path.suffix.lower() == ".json":
         return _spec_from_config(path)
-    return _spec_from_yaml(read_document(path))
+    if path.suffix.lower() in GRAPH_SUFFIXES:
+        raise UnsupportedError(
+            f"{path}: graph files are not read yet", where=str(path), hint="give a config.json or a model YAML"
+        )
+    return _placed(read_document(path))
 
 
-def _placed(document: Document, make: Callable[[Document], ModelSpec]) -> ModelSpec:
-    """The made spec; the key of an error becomes ``file:line: key``."""
+def _placed(document: Document) -> ModelSpec:
+    """The spec of a document; the key of an error becomes ``file:line: key``."""
     try:
-        return make(document)
+        return ModelSpec.from_dict(document.data)
     except ShardwrightError as error:
         if not error.where.startswith(document.source):
             error.where = document.place(*filter(None, error.where.split(".")))
@@ -111,6 +116,8 @@ def _squeezed(text: str) -> str:
 
 
 def _existing(text: str) -> Path | None:
+    if not text.strip():
+        return None
     try:
         path = Path(text).expanduser()
         return path if path.exists() or path.suffix.lower() in FILE_SUFFIXES else None
@@ -131,9 +138,3 @@ def _spec_from_config(path: Path) -> ModelSpec:
     from shardwright.models.huggingface import read_config
 
     return read_config(path)
-
-
-def _spec_from_yaml(document: Document) -> ModelSpec:
-    from shardwright.models.schema import spec_from_document
-
-    return _placed(document, spec_from_document)

@@ -34,8 +34,9 @@ _TRAINING = """
 _NUMERICS = """
     rms_norm_eps layer_norm_epsilon layer_norm_eps norm_eps rope_theta rope_scaling rope_parameters rope_interleave rope_ratio
     rope_type rope_local_base_freq partial_rotary_factor rotary_pct initial_context_length original_max_position_embeddings
-    norm_topk_prob routed_scaling_factor scoring_func swiglu_limit swiglu_alpha scale_attn_weights scale_attn_by_inverse_layer_idx
-    reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    norm_topk_prob routed_scaling_factor scoring_func swiglu_limit swiglu_alpha
+    scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
     mscale attention_factor
 """
 NEUTRAL: frozenset[str] = frozenset(" ".join((_FILE, _TOKENS, _GENERATION, _TRAINING, _NUMERICS)).split())

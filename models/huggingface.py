@@ -81,7 +81,7 @@ def _spec(document: Document) -> ModelSpec:
 
 
 def _is_wrapper(fields: Fields) -> bool:
-    return "text_config" in fields.data and fields.data.get("model_type") not in BY_TYPE
+    return "text_config" in fields.data and fields.word("", "model_type") not in BY_TYPE
 
 
 def _text_tower(outer: Fields) -> Fields:

@@ -1,6 +1,6 @@
-"""The model YAML as a pydantic record: its JSON Schema, and errors that name line and nearest key.
+"""The model YAML as a pydantic record, for its JSON Schema (``ModelRecord.model_json_schema()``).
 
-Ranges and words are those of `ModelSpec`, which checks again (and checks relations) when it is made.
+Ranges, words and defaults are those of `ModelSpec`, which reads the files: it also knows relations between fields.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shardwright.documents import Document, validate
-from shardwright.models.spec import MAX_LAYERS, RANGES, ModelSpec
+from shardwright.models.spec import MAX_LAYERS, RANGES
 
 
 def _in(limits: str) -> Any:
@@ -87,15 +86,3 @@ class ModelRecord(_Record):
     mtp_layers: Annotated[int, _in("mtp_layers")] = Field(0, description="multi-token-prediction blocks trained with the model")
     source: str = Field("", max_length=2000, description="where the figures are from")
     notes: list[str] = Field([], max_length=1000)
-
-
-def spec_from_document(document: Document) -> ModelSpec:
-    """The spec of a model YAML.
-
-    Raises:
-        UnknownNameError: a key that does not exist (nearest right key offered).
-        InvalidValueError: a key missing, a wrong type, a value outside its range.
-        ConflictError: values that cannot both hold.
-    """
-    validate(ModelRecord, document)
-    return ModelSpec.from_dict(document.data)

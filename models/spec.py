@@ -272,20 +272,19 @@ class ModelSpec:
                 where="kv_heads",
                 hint="each key-value head serves the same number of query heads",
             )
-        if self.mla is not None and self.head_dim != self.mla.nope_dim + self.mla.rope_dim:
-            raise ConflictError(
-                f"head_dim {self.head_dim} is not mla.nope_dim + mla.rope_dim = {self.mla.nope_dim + self.mla.rope_dim}",
-                where="head_dim",
-                hint="leave head_dim out with latent attention",
-            )
-        if self.mla is not None and self.kv_heads != self.heads:
-            raise ConflictError("latent attention has as many key heads as heads", where="kv_heads", hint="leave kv_heads out")
-        if self.mla is not None and self.positions != "rope":
-            raise ConflictError("latent attention has rotary positions", where="positions", hint="positions: rope")
-        if self.mla is not None and self.qk_norm != "none":
-            raise ConflictError(
-                "latent attention normalises its compressed queries, not heads", where="qk_norm", hint="qk_norm: none"
-            )
+        if self.mla is not None:
+            self._check_latent(self.mla)
+
+    def _check_latent(self, mla: MlaSpec) -> None:
+        """Latent attention decides heads, positions and norms itself."""
+        decided = {"kv_heads": self.heads, "head_dim": mla.nope_dim + mla.rope_dim, "positions": "rope", "qk_norm": "none"}
+        for key, value in decided.items():
+            if getattr(self, key) != value:
+                raise ConflictError(
+                    f"{key} is {getattr(self, key)}, but with latent attention it is {value}",
+                    where=key,
+                    hint=f"leave {key} out",
+                )
 
     def _check_layers(self) -> None:
         if self.positions == "learned" and self.max_positions is None:

@@ -4,7 +4,10 @@ The figures beside each (trainable parameters) were counted with transformers 5.
 `test_models_frameworks.py` counts again where the extra `frameworks` is installed.
 """
 
+from collections.abc import Callable
 from typing import Any
+
+from shardwright.errors import ShardwrightError
 
 GENERIC = {
     "bos_token_id": 1,
@@ -180,3 +183,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
     },
 }
+
+
+def outcome(call: Callable[[Any], Any], argument: Any) -> Any:
+    """What the call gives, or the error of ours that it raises; any other exception escapes."""
+    try:
+        return call(argument)
+    except ShardwrightError as error:
+        return error
