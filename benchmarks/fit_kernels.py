@@ -17,14 +17,18 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # threads round differently
+
 import kernel_transfers as transfers
 import numpy as np
+from kernel_documents import four, render
 from scipy.optimize import least_squares
 
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict
@@ -297,33 +301,6 @@ def provenance(source: str, rows: int, errors: Array, note: str) -> dict[str, An
         "mean_error": mean,
         "note": note,
     }
-
-
-def four(value: float) -> float:
-    return float(f"{float(value):.4g}")
-
-
-def render(document: Mapping[str, Any]) -> str:
-    """The document as block YAML with one line per constant."""
-    lines = ["# Written by benchmarks/fit_kernels.py; do not edit by hand."]
-    for key in transfers.ORDER:
-        value = document[key]
-        if isinstance(value, Mapping):
-            lines.append(f"{key}:")
-            lines += [f"  {k}: {flow(v)}" for k, v in value.items()]
-        else:
-            lines.append(f"{key}: {flow(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def flow(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {flow(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(flow(v) for v in value) + "]"
-    if isinstance(value, str):
-        return value if value.replace("-", "").replace("_", "").isalnum() else '"' + value.replace('"', "'") + '"'
-    return f"{value:.4e}" if isinstance(value, float) and 0 < abs(value) < 1e-4 else str(value)
 
 
 if __name__ == "__main__":

@@ -10,23 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_documents import four
+
 from shardwright.hardware.kernels import DeviceRates
 
 AICONFIGURATOR = "ai-dynamo/aiconfigurator@095f58a51c4c (Apache-2.0)"
 SIMUMAX = "MooreThreads/SimuMax@4dcaae513ba7 (Apache-2.0)"
 STREAM = "Azure/AI-benchmarking-guide@8fd0c6e1bd0f, BabelStream triad"
 ML_ENGINEERING = "stas00/ml-engineering@744d01e18b79, compute/accelerator (best matrix product found)"
-ORDER = (
-    "id",
-    "gemm",
-    "attention",
-    "sustained_factor",
-    "attention_sustained_factor",
-    "memory_fraction",
-    "precision_speedup",
-    "backend_factor",
-    "provenance",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,9 +222,9 @@ def transferred(name: str, made: Mapping[str, dict[str, Any]]) -> dict[str, Any]
     rule = TRANSFERRED[name]
     document = copy.deepcopy(made[rule.sibling])
     document["id"] = name
-    document["gemm"] |= {"peak_fraction": _four(document["gemm"]["peak_fraction"] * rule.scale), "sm_count": rule.sm_count}
+    document["gemm"] |= {"peak_fraction": four(document["gemm"]["peak_fraction"] * rule.scale), "sm_count": rule.sm_count}
     heads = document["attention"]["peak_fraction"]
-    document["attention"]["peak_fraction"] = [[size, _four(share * rule.scale)] for size, share in heads]
+    document["attention"]["peak_fraction"] = [[size, four(share * rule.scale)] for size, share in heads]
     document["precision_speedup"] = dict(rule.speedup or document["precision_speedup"])
     if name == "gb300":
         document["precision_speedup"] |= {"nvfp4": FP4_GAIN["b300"], "fp4": FP4_GAIN["b300"]}
@@ -261,11 +252,11 @@ def _borrowed(origin: Mapping[str, Any], sibling: str, wider: float) -> dict[str
 def _memory(name: str, made: Mapping[str, dict[str, Any]], data: Path) -> tuple[float, dict[str, Any]]:
     triad = _triad(data)
     if name in triad:
-        return _four(triad[name]), {"origin": "measured", "source": STREAM}
+        return four(triad[name]), {"origin": "measured", "source": STREAM}
     if MEASURED[name].family == "blackwell":
         share = triad["h100"] * made[name]["gemm"]["memory_fraction"] / made["h100"]["gemm"]["memory_fraction"]
         note = "triad of H100 times the ratio of the memory fractions in the matrix fits"
-        return _four(share), {"origin": "transferred", "source": STREAM, "note": note}
+        return four(share), {"origin": "transferred", "source": STREAM, "note": note}
     return 0.85, {"origin": "assumed", "source": STREAM, "note": "middle of the measured devices"}
 
 
@@ -277,10 +268,10 @@ def _triad(data: Path) -> dict[str, float]:
 
 def _speedup(name: str) -> tuple[dict[str, float], dict[str, Any]]:
     gain = MATRIX_GAIN[name]
-    rates = {"bf16": 1.0, "fp16": 1.0, "tf32": 0.5, "fp32": _four(FP32_SHARE[name])}
+    rates = {"bf16": 1.0, "fp16": 1.0, "tf32": 0.5, "fp32": four(FP32_SHARE[name])}
     if gain is not None:
-        blockwise = _four(0.95 * gain)
-        rates |= {"fp8": _four(gain), "fp8-tensorwise": _four(gain), "fp8-blockwise": blockwise}
+        blockwise = four(0.95 * gain)
+        rates |= {"fp8": four(gain), "fp8-tensorwise": four(gain), "fp8-blockwise": blockwise}
         if MEASURED[name].family == "blackwell":
             rates |= {"mxfp8": blockwise, "fp4": FP4_GAIN[name], "nvfp4": FP4_GAIN[name]}
     note = (
@@ -291,13 +282,9 @@ def _speedup(name: str) -> tuple[dict[str, float], dict[str, Any]]:
 
 def _between(one: Sustained, other: Sustained) -> Sustained:
     return Sustained(
-        gemm=_four(math.sqrt(one.gemm * other.gemm)),
+        gemm=four(math.sqrt(one.gemm * other.gemm)),
         rows=one.rows + other.rows,
-        attention=_four(math.sqrt(one.attention * other.attention)),
-        backward_rate=_four(math.sqrt(one.backward_rate * other.backward_rate)),
-        grouped=_four(math.sqrt(one.grouped * other.grouped)),
+        attention=four(math.sqrt(one.attention * other.attention)),
+        backward_rate=four(math.sqrt(one.backward_rate * other.backward_rate)),
+        grouped=four(math.sqrt(one.grouped * other.grouped)),
     )
-
-
-def _four(value: float) -> float:
-    return float(f"{value:.4g}")
