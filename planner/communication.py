@@ -15,7 +15,7 @@ from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.operators import exposed_fraction, is_layer, layer_collectives, units_of
 from shardwright.planner.cost.pricing import Context, Prices, send_bytes
-from shardwright.planner.cost.states import held, state_exchanges
+from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
 
 Row = dict[str, Any]
@@ -67,17 +67,17 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
     problem = context.problem
     runs = context.splits.counts.shape[1]
     own = held(one, key, context.tables, context.splits, runs)
-    every_pass = one.zero[0] == 3 and (one.pp[0] == 1 or problem.stack.fsdp_gathers_per_step == "micro-batch")
+    repeated = bool(every_pass(one, problem.stack)[0])
     made = []
     for exchange in state_exchanges(one, own, problem):
         message = float(exchange.message_bytes[0, run])
         if not exchange.applies[0] or message == 0:
             continue
         times = 1.0
-        if every_pass and exchange.phase == "gather":
-            times = 2.0 * float(one.micro_batches[0])
-        elif every_pass and problem.stack.fsdp_reduce_every_micro_batch:
+        if repeated and exchange.phase == "reduce":
             times = float(one.micro_batches[0])
+        elif repeated and one.zero[0] == 3:
+            times = 2.0 * float(one.micro_batches[0])
         made.append(_row(context, "dp", exchange.kind, int(exchange.size[0]), int(exchange.stride[0]), message, times, 1.0))
     return made
 

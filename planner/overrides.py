@@ -185,4 +185,6 @@ def _kind(value: object) -> str:
         return "true or false"
     if isinstance(value, (int, float)):
         return "a number"
-    return {str: "text", list: "a list", dict: "a group"}.get(type(value), "null")
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list) else "a group" if isinstance(value, dict) else "null"

@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 RECOMPUTE_MODES = ("none", "selective", "full")
+RECOMPUTE_CHOICES = (*RECOMPUTE_MODES, "full-half", "full-quarter")
+"""Recompute modes, and full recompute of a half and of a quarter of each stage's layers."""
+
+RECOMPUTED_SHARE = (0.0, 1.0, 1.0, 0.5, 0.25)
+"""Share of a stage's layers that each of `RECOMPUTE_CHOICES` covers."""
+
 CP_COMM_KINDS = ("p2p", "a2a", "allgather", "a2a+p2p")
 MOE_DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
 

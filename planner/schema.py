@@ -5,7 +5,7 @@
     read_plan(path, rank)    (inputs, estimate) of one plan of such a file
 
 A file is JSON, or the folder that `plan -o` wrote, or `-` for standard input. Whatever is damaged is refused with
-its place. The records themselves are in `shardwright.planner.report.schema`.
+its place. The records of plans are in `shardwright.planner.report.schema`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,73 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
-from shardwright.planner.report.schema import AnyEstimate, Estimate, PlanResult, Validation
+from shardwright.planner.report.schema import AnyEstimate, Count, Estimate, PlanResult, Record
 
 SCHEMA_VERSION = 1
 RESULT_FILE = "result.json"
+
+
+class ValidationRow(Record):
+    """One measured run and its prediction."""
+
+    id: str
+    source_group: str
+    status: Literal["ok", "skipped"]
+    reason: str | None
+    measured_step_time_s: float | None
+    predicted_step_time_s: float | None
+    error: float | None
+    interval_low_s: float | None
+    interval_high_s: float | None
+    measured_peak_gib: float | None
+    predicted_peak_gib: float | None
+    memory_error: float | None
+    outcome: str | None
+    predicted_fits: bool | None
+    scored: bool = Field(description="whether its step time counts in the summaries")
+    stack: str | None
+    measured_from: str | None = Field(description="the column the measured step time was taken or computed from")
+    defaults: list[str] = Field(description="what the row left open, and what was taken for it")
+
+
+class ValidationSummary(Record):
+    """Errors of a group of runs; absolute, except bias."""
+
+    rows: Count
+    scored: Count
+    skipped: Count
+    median: float | None
+    mean: float | None
+    p90: float | None
+    bias: float | None
+    memory_median: float | None
+    memory_p90: float | None
+    oom_called: float | None
+    ran_refused: float | None
+    tau: float | None
+    regret: float | None
+    interval_coverage: float | None
+
+
+class Validation(Record):
+    """What `validate --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["validation"]
+    fit: Literal["all", "none", "loso"]
+    anchor: Literal["none", "first"]
+    note: str
+    unscored_groups: list[str] = Field(description="reported, and left out of the summary")
+    rows: list[ValidationRow]
+    by_source: dict[str, ValidationSummary]
+    summary: ValidationSummary
+
 
 KINDS: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": AnyEstimate, "validation": Validation}
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}

@@ -8,8 +8,8 @@ inside B. With the schedule's chains `rows` and the tails of gradient exchange d
 and the stage that attains it is the critical one, whose parts are printed: M·compute, M·recompute, M·exposed, the chain
 beyond M·(F + B) as bubble, d, o.
 
-    ZeRO 0, 1, 2   d = max(f·R, R − B) + max(f·G, G − F)      R reduction, G gathering, f the stack's exposed floor
-    ZeRO 3         a pass takes max(c, x) + i·min(c, x)       c computing, x exchanging, i the stack's interference
+    once a step    d = max(f·R, R − B) + max(f·G, G − F)      R reduction, G gathering, f the stack's exposed floor
+    ZeRO 2, 3 where every pass exchanges: it takes max(c, x) + i·min(c, x)      c computing, x exchanging, i interference
 
 `price` works in [plans, runs]; what plans share is computed once (`indexing.distinct`).
 """
@@ -27,7 +27,7 @@ from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share,
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tables
 from shardwright.planner.cost.stages import SplitTable
-from shardwright.planner.cost.states import StateTables, held, states
+from shardwright.planner.cost.states import StateTables, every_pass, held, states
 from shardwright.planner.cost.work import StageWork, stage_work
 from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
@@ -154,7 +154,8 @@ def shared_rows(context: Context, batch: PlanBatch, key: IntArray, runs: int) ->
     """Distinct rows of work (by key and split) and of states (by what shards and splits parameters)."""
     first, row = distinct(key, batch.split)
     work = stage_work(key[first], batch.split[first], context.tables, context.splits, runs)
-    columns = (batch.tp, batch.cp, batch.ep, batch.etp, batch.split, batch.dp, batch.dp_replicate, batch.zero)
+    single = (batch.micro_batches == 1).astype(np.int64)
+    columns = (batch.tp, batch.cp, batch.ep, batch.etp, batch.split, batch.dp, batch.dp_replicate, batch.zero, single)
     one, state_row = distinct(*columns)
     some = batch.take(one)
     own = held(some, key[one], context.tables, context.splits, runs)
@@ -186,16 +187,15 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
     reduce, gather = shared.state.reduce_s[shared.state_row], shared.state.gather_s[shared.state_row]
     floor = stack.dp_exposed_floor
     once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
-    every_pass = (zero >= 3) & ((batch.pp[:, None] == 1) | (stack.fsdp_gathers_per_step == "micro-batch"))
-    last_only = reduce * (0.0 if stack.fsdp_reduce_every_micro_batch else 1.0)
-    behind = _behind(forward, gather, stack.fsdp_interference)
-    backward_exchange = gather + (reduce - last_only)
-    behind_backward = _behind(backward, backward_exchange, stack.fsdp_interference)
-    final = _behind(backward, gather + reduce, stack.fsdp_interference) - _behind(backward, gather, stack.fsdp_interference)
+    repeated = every_pass(batch, stack)[:, None]
+    gathered = np.where(zero >= 3, gather, 0.0)
+    behind = _behind(forward, gathered, stack.fsdp_interference)
+    behind_backward = _behind(backward, gathered + reduce, stack.fsdp_interference)
+    updated = np.maximum(floor * gather, gather - forward)
     return Tails(
-        forward_s=np.where(every_pass, behind, 0.0),
-        backward_s=np.where(every_pass, behind_backward, 0.0),
-        after_s=np.where(every_pass, np.where(last_only > 0, final, 0.0), once),
+        forward_s=np.where(repeated, behind, 0.0),
+        backward_s=np.where(repeated, behind_backward, 0.0),
+        after_s=np.where(repeated, np.where(zero == 2, updated, 0.0), once),
     )
 
 

@@ -5,7 +5,7 @@ With D (dense) and E (expert) parameters of a rank after tensor and expert paral
     z = dp_shard · cp   ranks that share D           y = edp / dp_replicate   ranks that share E
 
     bytes         parameters   p·(D + E), / z and / y under ZeRO 3 (arXiv 1910.02054)
-                  gradients    g·(D + E), / z and / y from ZeRO 2
+                  gradients    g·(D + E), / z and / y from ZeRO 2 where they are reduced after every micro-batch
                   optimizer    o·(D + E), / z and / y from ZeRO 1
     exchange      ZeRO 0       all-reduce of g·D over dp·cp ranks, of g·E over edp ranks
                   ZeRO 1, 2    reduce-scatter of g, all-gather of p, over z and y
@@ -25,8 +25,9 @@ from shardwright.planner.cost.compute import Machine
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import UnitTables
 from shardwright.planner.cost.stages import SplitTable
-from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
+from shardwright.planner.stacks import StackProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     sharded = h.dense / h.dense_shards + h.expert / h.expert_shards
     width, state = job.precision.parameter_bytes, job.optimizer.state_bytes(job.precision)
     parameters = width * np.where(zero >= 3, sharded, own)
+    reduced = ((zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None])
     exchanges = state_exchanges(batch, h, problem)
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
     for exchange in exchanges:
@@ -116,13 +118,21 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     )
     return StateTables(
         parameters_bytes=parameters,
-        gradients_bytes=job.grad_bytes * np.where(zero >= 2, sharded, own),
+        gradients_bytes=job.grad_bytes * np.where(reduced, sharded, own),
         optimizer_bytes=state * np.where(zero >= 1, sharded, own),
         buffers_bytes=_buffers(batch, h, own, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
         update_s=memory_bound_s(machine.fit, machine.plain, moved),
     )
+
+
+def every_pass(batch: PlanBatch, stack: StackProfile) -> BoolArray:
+    """Where sharded gradients are reduced (and parameters gathered) in every pass rather than once a step, [plans].
+
+    Under a pipeline, stacks gather once a step and accumulate whole gradients (PyTorch pipelining with FSDP2).
+    """
+    return (batch.zero >= 2) & ((batch.pp == 1) | (stack.fsdp_gathers_per_step == "micro-batch"))
 
 
 def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateExchange]:

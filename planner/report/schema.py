@@ -1,4 +1,4 @@
-"""The records of what shardwright prints: plan-result, estimate, validation.
+"""The records of the plans that shardwright prints: plan-result and estimate.
 
 Units are in the names of the keys, unknown is null, every key is always present, no key is unknown. Published as
 JSON Schema by `shardwright.planner.schema`, which also reads files back through these records.
@@ -412,59 +412,3 @@ class UnpricedEstimate(Job):
 
 class AnyEstimate(RootModel[Estimate | UnpricedEstimate]):
     """What `estimate --format json` prints."""
-
-
-class ValidationRow(Record):
-    """One measured run and its prediction."""
-
-    id: str
-    source_group: str
-    status: Literal["ok", "skipped"]
-    reason: str | None
-    measured_step_time_s: float | None
-    predicted_step_time_s: float | None
-    error: float | None
-    interval_low_s: float | None
-    interval_high_s: float | None
-    measured_peak_gib: float | None
-    predicted_peak_gib: float | None
-    memory_error: float | None
-    outcome: str | None
-    predicted_fits: bool | None
-    scored: bool = Field(description="whether its step time counts in the summaries")
-    stack: str | None
-    measured_from: str | None = Field(description="the column the measured step time was taken or computed from")
-    defaults: list[str] = Field(description="what the row left open, and what was taken for it")
-
-
-class ValidationSummary(Record):
-    """Errors of a group of runs; absolute, except bias."""
-
-    rows: Count
-    scored: Count
-    skipped: Count
-    median: float | None
-    mean: float | None
-    p90: float | None
-    bias: float | None
-    memory_median: float | None
-    memory_p90: float | None
-    oom_called: float | None
-    ran_refused: float | None
-    tau: float | None
-    regret: float | None
-    interval_coverage: float | None
-
-
-class Validation(Record):
-    """What `validate --format json` prints."""
-
-    schema_version: Literal[1] = 1
-    kind: Literal["validation"]
-    fit: Literal["all", "none", "loso"]
-    anchor: Literal["none", "first"]
-    note: str
-    unscored_groups: list[str] = Field(description="reported, and left out of the summary")
-    rows: list[ValidationRow]
-    by_source: dict[str, ValidationSummary]
-    summary: ValidationSummary

@@ -10,14 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shardwright.models.graph import ModelGraph
-from shardwright.planner.plans import IntArray
+from shardwright.planner.plans import BoolArray, IntArray
 from shardwright.planner.problem import Problem
 
-BoolArray = NDArray[np.bool_]
 Columns = Mapping[str, IntArray]
 
 #: What can be read besides free axes: column -> the axes it follows from.
@@ -40,13 +36,14 @@ class Facts:
         graph: the model.
         seq_len: tokens a sequence.
         global_batch: sequences a step.
-        splits: layers of the largest chunk by (pp, vpp, split) where rules need it.
+        shard_extents: ranks of groups that sharded states may be replicated over, in the search.
     """
 
     gpus: int
     graph: ModelGraph
     seq_len: int
     global_batch: int
+    shard_extents: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +91,15 @@ class Rule:
 
 def facts_of(problem: Problem) -> Facts:
     """The facts of a problem."""
-    job = problem.job
-    return Facts(gpus=problem.cluster.gpus, graph=job.graph, seq_len=job.seq_len, global_batch=job.global_batch)
+    job, cluster = problem.job, problem.cluster
+    domain = max(cluster.gpus_per_node, min(cluster.node.scaleup_domain_gpus, cluster.gpus))
+    return Facts(
+        gpus=cluster.gpus,
+        graph=job.graph,
+        seq_len=job.seq_len,
+        global_batch=job.global_batch,
+        shard_extents=(cluster.gpus_per_node, domain, 8 * domain),
+    )
 
 
 def divisors(number: int) -> tuple[int, ...]:

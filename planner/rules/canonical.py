@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shardwright.planner.plans import RECOMPUTE_MODES
-from shardwright.planner.rules.base import BoolArray, Columns, Facts, Rule
+from shardwright.planner.plans import BoolArray, RECOMPUTE_MODES, RECOMPUTED_SHARE
+from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.schedules.registry import SCHEDULES
 
 _INTERLEAVED = np.array([s.interleaved for s in SCHEDULES])
 _PLAIN = [s.id for s in SCHEDULES].index("1f1b")
 
 
-def _no_effect(
-    says: str, reads: tuple[str, ...], broken: Callable[[Columns, Facts], BoolArray], neutral: str
+def _search_only(
+    name: str, says: str, reads: tuple[str, ...], broken: Callable[[Columns, Facts], BoolArray], neutral: str
 ) -> Rule:
     def message(candidate: Mapping[str, int], facts: Facts) -> str:
         return says
@@ -24,8 +24,12 @@ def _no_effect(
         return neutral
 
     return Rule(
-        id="no-effect", says=says, reads=reads, broken=broken, message=message, remedy=remedy, canonical=True, source="search space"
+        id=name, says=says, reads=reads, broken=broken, message=message, remedy=remedy, canonical=True, source="search space"
     )
+
+
+def _no_effect(says: str, reads: tuple[str, ...], broken: Callable[[Columns, Facts], BoolArray], neutral: str) -> Rule:
+    return _search_only("no-effect", says, reads, broken, neutral)
 
 
 def _etp_dense(c: Columns, f: Facts) -> BoolArray:
@@ -79,11 +83,25 @@ def _equal_splits(layers: int, chunks: np.ndarray, one: int, other: int) -> Bool
 
 
 def _few_layers(c: Columns, f: Facts) -> BoolArray:
-    """A share of recomputed layers that is the whole stage, or the same as a smaller share."""
-    chunks = c["pp"]
-    most = -(-(f.graph.layers + 2) // chunks)
-    partial = c["recompute"] >= len(RECOMPUTE_MODES)
-    return partial & (most < 2)
+    """A share of recomputed layers that comes out as all layers of a stage, or as the next larger share does."""
+    most = -(-f.graph.layers // c["pp"])
+    same = np.zeros(len(most), dtype=bool)
+    for choice in range(len(RECOMPUTE_MODES), len(RECOMPUTED_SHARE)):
+        larger = RECOMPUTED_SHARE[choice - 1] if choice > len(RECOMPUTE_MODES) else 1.0
+        covered, more = np.ceil(most * RECOMPUTED_SHARE[choice]), np.ceil(most * larger)
+        same |= (c["recompute"] == choice) & (covered == more)
+    return same
+
+
+def _etp_partial(c: Columns, f: Facts) -> BoolArray:
+    return (c["etp"] > 1) & (c["etp"] != c["tp"])
+
+
+def _hybrid(c: Columns, f: Facts) -> BoolArray:
+    """Replicated groups of shards that are not a whole scale-up domain or node (or several)."""
+    extent = c["tp"] * c["cp"] * (c["dp"] // c["dp_replicate"])
+    whole = np.isin(extent, f.shard_extents)
+    return (c["zero"] > 0) & (c["dp_replicate"] > 1) & ~whole
 
 
 CANONICAL: tuple[Rule, ...] = (
@@ -95,4 +113,18 @@ CANONICAL: tuple[Rule, ...] = (
     _no_effect("without a pipeline there is one split of the layers", ("pp", "split"), _split_alone, "split even"),
     _no_effect("counting embedding or head gives the same layers as not counting them", ("pp", "vpp", "split"), _same_split, "split even"),
     _no_effect("a share of a single layer is that layer", ("pp", "recompute"), _few_layers, "recompute full"),
+    _search_only(
+        "expert-tensor",
+        "experts are split as the attention is (etp = tp) or not at all (etp 1)",
+        ("tp", "etp"),
+        _etp_partial,
+        "etp 1",
+    ),
+    _search_only(
+        "hybrid-shards",
+        "states are sharded over all data-parallel ranks, or over the ranks of one node or scale-up domain, or of eight",
+        ("dp", "cp", "tp", "zero", "dp_replicate"),
+        _hybrid,
+        "dp_replicate 1",
+    ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwright.planner.rules.base import BoolArray, Columns, Facts, Rule, divisors, nearest
+from shardwright.planner.plans import BoolArray
+from shardwright.planner.rules.base import Columns, Facts, Rule, divisors, nearest
 
 
 def _world_broken(c: Columns, f: Facts) -> BoolArray:
@@ -190,7 +191,7 @@ EXPERTS = Rule(
 
 
 def _etp_broken(c: Columns, f: Facts) -> BoolArray:
-    return (f.graph.spec.moe.ffn if f.graph.spec.moe else 1) % c["etp"] != 0
+    return (f.graph.spec.moe.expert_ffn if f.graph.spec.moe else 1) % c["etp"] != 0
 
 
 EXPERT_WIDTH = Rule(
@@ -198,8 +199,8 @@ EXPERT_WIDTH = Rule(
     says="etp divides the width of the experts",
     reads=("etp",),
     broken=_etp_broken,
-    message=lambda c, f: f"experts of width {f.graph.spec.moe.ffn} cannot be divided by etp {c['etp']}" if f.graph.spec.moe else f"etp {c['etp']} needs a model with experts",
-    remedy=lambda c, f: "use etp " + nearest(c["etp"], divisors(f.graph.spec.moe.ffn if f.graph.spec.moe else 1)),
+    message=lambda c, f: f"experts of width {f.graph.spec.moe.expert_ffn} cannot be divided by etp {c['etp']}" if f.graph.spec.moe else f"etp {c['etp']} needs a model with experts",
+    remedy=lambda c, f: "use etp " + nearest(c["etp"], divisors(f.graph.spec.moe.expert_ffn if f.graph.spec.moe else 1)),
     source="Megatron-Core divide()",
 )
 

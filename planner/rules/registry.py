@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shardwright.planner.rules.base import TARGETS, BoolArray, Columns, Facts, Rule
+from shardwright.planner.plans import BoolArray
+from shardwright.planner.rules.base import TARGETS, Columns, Facts, Rule
 from shardwright.planner.rules.canonical import CANONICAL
 from shardwright.planner.rules.elementary import ELEMENTARY
 from shardwright.planner.rules.targets import TARGET_RULES

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardwright.planner.plans import RECOMPUTE_MODES
-from shardwright.planner.rules.base import BoolArray, Columns, Facts, Rule
+from shardwright.planner.plans import BoolArray, RECOMPUTE_MODES
+from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
 _GPIPE = SCHEDULE_IDS.index("gpipe")

@@ -36,7 +36,6 @@ class StackProfile:
         dp_exposed_floor: fraction of gradient reduction that stays exposed at least.
         fsdp_interference: slowdown of the overlapped part under fully sharded data parallelism.
         fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
-        fsdp_reduce_every_micro_batch: gradients are reduced after each micro-batch rather than after the last.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
         selective_modules: operator modules recomputed by `selective`.
@@ -74,7 +73,6 @@ class StackProfile:
     dp_exposed_floor: float
     fsdp_interference: float
     fsdp_gathers_per_step: str
-    fsdp_reduce_every_micro_batch: bool
     moe_host_forward_s: float
     moe_host_backward_s: float
     broadcast_s_per_rank: float

@@ -1,0 +1,43 @@
+"""What a search takes and what it reports while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+EFFORTS = ("scan", "search", "prove")
+DEFAULT_TIE_PERCENT, MAX_TIE_PERCENT = 1.0, 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How to search.
+
+    Attributes:
+        top: how many plans to return.
+        fix: axes held at a value, as text: {"tp": "4", "schedule": "1f1b"}.
+        effort: scan, search or prove; all three price every legal candidate of the declared space.
+        tie_percent: plans within so many per cent of the best of their group are tied, 0 to 3.
+        workers: threads that price candidates; the answer does not depend on it.
+    """
+
+    top: int = 10
+    fix: Mapping[str, str] = field(default_factory=dict)
+    effort: str = "search"
+    tie_percent: float = DEFAULT_TIE_PERCENT
+    workers: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a search has come.
+
+    Attributes:
+        explored: candidates rejected or priced so far.
+        candidates: all of them.
+        best_step_time_s: least step time of a plan that fits; None before the first.
+    """
+
+    explored: int
+    candidates: int
+    best_step_time_s: float | None

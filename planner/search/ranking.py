@@ -1,0 +1,105 @@
+"""Ranks priced candidates: ties first by simplicity, then by time.
+
+With b the least step time of a plan that some framework can launch, tie group 1 holds every plan with t <= b·(1 + tie); group n + 1
+starts at the fastest plan that no earlier group holds, and reaches as far. Inside a group plans come by simplicity
+
+    simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, uneven counting, schedules other than 1F1B)
+                 + 100 where no framework can launch the plan
+
+then by step time, then by their place in the space: a total order, so that output is stable.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.planner.description import columns_of
+from shardwright.planner.plans import BoolArray, FloatArray, IntArray
+from shardwright.planner.problem import Problem
+from shardwright.planner.rules.base import facts_of
+from shardwright.planner.rules.registry import expressible
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.search.scan import Scan
+
+UNLAUNCHABLE = 100
+
+
+def ranked(problem: Problem, made: Scan, top: int, tie: float) -> tuple[IntArray, IntArray]:
+    """The best candidates that fit.
+
+    Args:
+        problem: what was planned.
+        made: priced candidates.
+        top: how many to return at most.
+        tie: relative width of a tie group.
+
+    Returns:
+        Candidates in rank order and their tie groups (from 1).
+    """
+    fitting = np.flatnonzero(made.fits)
+    order = fitting[np.argsort(made.step_s[fitting], kind="stable")]
+    chosen: list[IntArray] = []
+    groups: list[IntArray] = []
+    start, group = 0, 0
+    while start < len(order) and sum(map(len, chosen)) < top:
+        end = _group_end(problem, made, order, start, tie, first=group == 0)
+        members = order[start:end]
+        group += 1
+        simple = simplicity(problem, made, members)
+        best = members[np.lexsort((members, made.step_s[members], simple))][: top - sum(map(len, chosen))]
+        chosen.append(best)
+        groups.append(np.full(len(best), group, dtype=np.int64))
+        start = end
+    if not chosen:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return np.concatenate(chosen), np.concatenate(groups)
+
+
+def _group_end(problem: Problem, made: Scan, order: IntArray, start: int, tie: float, *, first: bool) -> int:
+    """End of the group that starts at a place in time order; the first one reaches from the best launchable plan."""
+    leader = order[start]
+    if first:
+        able = launchable(problem, made, order)
+        leader = order[np.argmax(able)] if able.any() else leader
+    limit = made.step_s[leader] * (1 + tie)
+    return int(np.searchsorted(made.step_s[order], limit, side="right"))
+
+
+def launchable(problem: Problem, made: Scan, rows: IntArray) -> BoolArray:
+    """Where some framework can express a candidate."""
+    able = expressible(columns_of(made.batch.take(rows)), facts_of(problem))
+    return np.logical_or.reduce(list(able.values()))
+
+
+def simplicity(problem: Problem, made: Scan, rows: IntArray) -> IntArray:
+    """What a plan asks of those who run it; smaller is simpler."""
+    b = made.batch.take(rows)
+    plain = np.array([s.interleaved or SCHEDULE_IDS[i] == "1f1b" for i, s in enumerate(SCHEDULES)])
+    hybrid = (b.dp_shard > 1) & (b.shown_dp_replicate > 1)
+    used = [b.tp > 1, b.cp > 1, b.pp > 1, b.vpp > 1, b.ep > 1, b.etp > 1, hybrid, b.zero > 1, b.zero > 2]
+    used += [b.recompute > 0, _counted(made, b.split), ~plain[b.schedule]]
+    unlaunchable = UNLAUNCHABLE * ~launchable(problem, made, rows)
+    return np.asarray(sum((u.astype(np.int64) for u in used), start=np.zeros(len(rows), dtype=np.int64)) + unlaunchable)
+
+
+def _counted(made: Scan, split: IntArray) -> BoolArray:
+    """Splits whose chunks are not the plain even ones."""
+    uneven = np.array([_is_counted(s.chunks) for s in made.splits])
+    return uneven[split]
+
+
+def _is_counted(chunks: tuple[int, ...]) -> bool:
+    base, larger = divmod(sum(chunks), len(chunks))
+    return chunks != tuple([base + 1] * larger + [base] * (len(chunks) - larger))
+
+
+def nearest_to_fitting(made: Scan, count: int) -> IntArray:
+    """Candidates with the least memory, fullest stage first compared; fastest first among equals."""
+    order = np.lexsort((made.step_s, made.peak_bytes))
+    return order[:count]
+
+
+def best_step_s(made: Scan) -> float | None:
+    """The least step time of a candidate that fits, whatever its rank."""
+    times: FloatArray = made.step_s[made.fits]
+    return float(times.min()) if len(times) else None

@@ -1,0 +1,183 @@
+"""`plan`: the search from a problem to a ranked, self-contained result.
+
+    declare the space -> enumerate legal candidates -> price them all -> rank -> describe the best
+
+Every legal candidate of the declared space is priced, so the least step time is at the same time the bound: within the space
+printed under `search.space` no plan is faster. The space holds uniform degrees and as-even-as-possible splits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwright.documents import digest
+from shardwright.errors import InvalidValueError, unknown_name
+from shardwright.hardware.cluster import Cluster
+from shardwright.models.graph import ModelGraph
+from shardwright.planner.description import Record, problem_summary
+from shardwright.planner.estimation import estimate_batch
+from shardwright.planner.plans import IntArray
+from shardwright.planner.problem import PricingOptions, Problem, build_problem
+from shardwright.planner.search.near_misses import near_miss
+from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
+from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting, ranked
+from shardwright.planner.search.scan import Scan, scan
+from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal
+
+NEAR_MISSES = 3
+MAX_TOP = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """What a search found.
+
+    Attributes:
+        data: the record `plan --format json` prints.
+    """
+
+    data: Mapping[str, Any]
+
+    @property
+    def plans(self) -> list[Record]:
+        """The ranked plans."""
+        return list(self.data["plans"])
+
+    @property
+    def exit_code(self) -> int:
+        """0 if a plan fits, else 1."""
+        return 0 if self.data["plans"] else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record itself."""
+        return dict(self.data)
+
+    def __repr__(self) -> str:
+        return f"PlanResult(plans={len(self.data['plans'])}, best_step_time_s={self.data['search']['best_step_time_s']})"
+
+
+def plan(
+    model: str | ModelGraph,
+    cluster: str | Cluster,
+    *,
+    seq_len: int,
+    global_batch: int,
+    options: PricingOptions | None = None,
+    search: SearchOptions | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> PlanResult:
+    """Searches for the best plans of a model on a cluster.
+
+    Args:
+        model: preset id, path of a config.json, folder or model YAML, or a graph.
+        cluster: `NODE:COUNT[xG]`, path of a cluster YAML, or a cluster.
+        seq_len: tokens a sequence.
+        global_batch: sequences a step.
+        options: precision, framework, stack and the like.
+        search: how many plans, what is fixed, how ties are made.
+        on_progress: called with an immutable event while candidates are priced.
+
+    Returns:
+        The ranked plans with the account of the search; near misses with remedies where nothing fits.
+
+    Raises:
+        ShardwrightError: an input that cannot be used. "Nothing fits" is an answer, not an error.
+
+    Example:
+        >>> import shardwright
+        >>> result = shardwright.plan("llama3.1-8b", "dgx-h100:1", seq_len=8192, global_batch=64)
+        >>> result.plans[0]["feasible"]
+        True
+    """
+    chosen = search or SearchOptions()
+    _check(chosen)
+    started = time.perf_counter(), time.process_time()
+    problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
+    space = declare(problem, chosen.fix)
+    legal = enumerate_legal(problem, space)
+    made = scan(problem, legal, workers=chosen.workers, on_progress=_reporter(space, legal, on_progress))
+    data = _result(problem, chosen, space, legal, made)
+    wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
+    return PlanResult(data=data | {"run": {"wall_s": wall, "cpu_s": cpu, "version": _version(), "solver": None}})
+
+
+def _check(search: SearchOptions) -> None:
+    if search.effort not in EFFORTS:
+        raise unknown_name("effort", search.effort, EFFORTS, where="--effort")
+    if not 1 <= search.top <= MAX_TOP:
+        raise InvalidValueError(f"{search.top} plans", where="--top", hint=f"give 1 to {MAX_TOP}")
+    if not 0 <= search.tie_percent <= MAX_TIE_PERCENT:
+        raise InvalidValueError(f"a tie of {search.tie_percent} %", where="--tie", hint=f"give 0 to {MAX_TIE_PERCENT:g} %; 0 is off")
+    if not 1 <= search.workers <= 256:
+        raise InvalidValueError(f"{search.workers} workers", where="--workers", hint="give 1 to 256")
+
+
+def _reporter(space: Space, legal: Legal, on_progress: Callable[[Progress], None] | None) -> Callable[[int, float | None], None] | None:
+    if on_progress is None:
+        return None
+    rejected = space.candidates - len(legal)
+
+    def report(priced: int, best: float | None) -> None:
+        on_progress(Progress(explored=rejected + priced, candidates=space.candidates, best_step_time_s=best))
+
+    return report
+
+
+def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:
+    rows, groups = ranked(problem, made, search.top, search.tie_percent / 100)
+    inputs = problem.to_inputs()
+    inputs["search"] |= {"fixed": dict(search.fix), "effort": search.effort, "tie_percent": search.tie_percent, "target_version": None}
+    plans = _described(problem, made, rows)
+    for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
+        record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}
+    misses = [] if len(plans) else [near_miss(problem, r) for r in _described(problem, made, nearest_to_fitting(made, NEAR_MISSES))]
+    return {
+        "schema_version": 1,
+        "kind": "plan-result",
+        "inputs": inputs,
+        **problem_summary(problem),
+        "assumptions": [a.to_dict() for a in problem.assumptions],
+        "search": account(space, legal, made),
+        "plans": plans,
+        "near_misses": misses,
+    }
+
+
+def account(space: Space, legal: Legal, made: Scan) -> Record:
+    """What the search looked at: candidates = Σ rejected + pruned + priced."""
+    best = best_step_s(made)
+    return {
+        "space": space.to_dict(),
+        "candidates": space.candidates,
+        "rejected": legal.rejected,
+        "pruned_by_bound": 0,
+        "priced": len(legal),
+        "fits": int(made.fits.sum()),
+        "best_step_time_s": best,
+        "lower_bound_step_time_s": best,
+        "gap": None if best is None else 0.0,
+        "proven_optimal": best is not None,
+        "stopped": None,
+    }
+
+
+def plan_id(record: Mapping[str, Any]) -> str:
+    """A short name of a plan: the first 12 digits of the digest of its degrees and layers."""
+    return digest({"parallel": record["parallel"], "layers": [s["layers"] for s in record["stages"]]})[:12]
+
+
+def _described(problem: Problem, made: Scan, rows: IntArray) -> list[Record]:
+    if len(rows) == 0:
+        return []
+    return estimate_batch(problem, made.batch.take(np.asarray(rows)), made.splits)
+
+
+def _version() -> str:
+    import shardwright
+
+    return shardwright.__version__

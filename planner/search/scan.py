@@ -1,0 +1,128 @@
+"""Prices every legal candidate of a declared space.
+
+`scan` turns legal candidates into plans (`to_batch`), makes the tables they share, prices them in chunks and keeps for each the
+step time, the fullest stage and what ranks it. Chunks do not depend on one another, so the number of workers changes
+nothing but the time it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.hardware.collectives import fabric_of
+from shardwright.planner.cost.indexing import distinct
+from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.pricing import Context, make_context, price
+from shardwright.planner.cost.stages import Split, even_chunks, fold
+from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, RECOMPUTED_SHARE, FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+from shardwright.planner.search.space import Legal
+
+CHUNK = 16_384
+"""Plans priced at once; the arrays of a chunk fit into the processor's cache better than those of all."""
+
+ALL_LAYERS = 2**31 - 1
+_RUN_BUCKETS = np.array([1, 2, 3, 4, 6, 8, 16, 32, 64])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Every legal candidate with its price.
+
+    Attributes:
+        batch: the candidates, in the order of the space.
+        splits: what `batch.split` indexes.
+        step_s: seconds a step, [candidates].
+        peak_bytes: memory of the fullest stage, [candidates].
+        fits: whether that is within the device, [candidates].
+    """
+
+    batch: PlanBatch
+    splits: tuple[Split, ...]
+    step_s: FloatArray
+    peak_bytes: FloatArray
+    fits: NDArray[np.bool_]
+
+
+def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch, tuple[Split, ...]]:
+    """Plans of candidates, and the distinct splits of the layers among them."""
+    first, split = distinct(columns["pp"], columns["vpp"], columns["split"])
+    layers = problem.graph.layers
+    splits = []
+    for index in first:
+        pp, vpp, kind = (int(columns[name][index]) for name in ("pp", "vpp", "split"))
+        chunks = even_chunks(layers, pp, vpp, kind)
+        if chunks is None:  # pragma: no cover - the rule layers-stages rejects these
+            raise ValueError(f"no split of {layers} layers over {pp}x{vpp} chunks")
+        splits.append(Split(chunks=chunks, pp=pp, vpp=vpp))
+    choice = columns["recompute"]
+    share = np.array(RECOMPUTED_SHARE)[choice]
+    covered = np.ceil(share * -(-layers // columns["pp"])).astype(np.int64)
+    partial = choice >= len(RECOMPUTE_MODES)
+    mode = np.where(partial, RECOMPUTE_CHOICES.index("full"), choice)
+    names = ("tp", "sp", "cp", "pp", "vpp", "ep", "etp", "dp", "dp_replicate", "micro_batch", "micro_batches", "zero", "schedule")
+    batch = PlanBatch(
+        **{name: columns[name] for name in names},
+        recompute=mode,
+        recompute_layers=np.where(partial, covered, ALL_LAYERS),
+        split=split,
+    )
+    return batch, tuple(splits)
+
+
+def scan(
+    problem: Problem, legal: Legal, *, workers: int = 1, on_progress: Callable[[int, float | None], None] | None = None
+) -> Scan:
+    """Prices all legal candidates.
+
+    Args:
+        problem: what to plan.
+        legal: candidates that keep all rules.
+        workers: threads.
+        on_progress: called with the number priced so far and the least step time of a plan that fits.
+    """
+    batch, splits = to_batch(problem, legal.columns)
+    step, peak = np.zeros(len(batch)), np.zeros(len(batch))
+    capacity, best = problem.device.memory_bytes, np.inf
+    if len(batch):
+        table = fold(problem.graph, splits)
+        context, key = make_context(problem, batch, table, Network(problem.cluster, fabric_of(problem.cluster)))
+        done = 0
+        for rows, (seconds, bytes_) in _priced(context, batch, key, workers):
+            step[rows], peak[rows] = seconds, bytes_
+            done += len(rows)
+            best = min(best, float(np.min(seconds, where=bytes_ <= capacity, initial=np.inf)))
+            if on_progress:
+                on_progress(done, None if np.isinf(best) else best)
+    return Scan(batch=batch, splits=splits, step_s=step, peak_bytes=peak, fits=peak <= capacity)
+
+
+def _priced(
+    context: Context, batch: PlanBatch, key: IntArray, workers: int
+) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray]]]:
+    """Rows and prices of chunks of plans with about as many runs of stages, so that arrays are narrow."""
+
+    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        made = price(context, batch.take(rows), key[rows])
+        return made.step_s, made.peak_bytes
+
+    bucket = np.searchsorted(_RUN_BUCKETS, context.splits.runs)[batch.split]
+    order = np.argsort(bucket, kind="stable")
+    bounds = np.flatnonzero(np.diff(bucket[order], prepend=-1))
+    chunks = [
+        order[at : min(at + CHUNK, end)]
+        for start, end in zip(bounds, np.append(bounds[1:], len(order)), strict=True)
+        for at in range(start, end, CHUNK)
+    ]
+    if workers <= 1:
+        yield from ((rows, one(rows)) for rows in chunks)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from zip(chunks, pool.map(one, chunks), strict=True)
+
+
