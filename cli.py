@@ -77,7 +77,7 @@ def plan(
     fix: o.Fix = None,
     effort: o.Effort = "search",
     tie: o.Tie = 1.0,
-    workers: o.Workers = 1,
+    workers: o.Workers = None,
     output: o.Folder = None,
     form: o.Format = "table",
 ) -> int:
@@ -87,7 +87,8 @@ def plan(
     job = _job(given)
     _one_of("effort", effort, EFFORTS)
     folder = _free_folder(output)
-    search = {"top": top, "fix": _fixed(fix or []), "effort": effort, "tie_percent": tie, "workers": workers}
+    search = {"top": top, "fix": _fixed(fix or []), "effort": effort, "tie_percent": tie}
+    search |= {"workers": workers} if workers is not None else {}
     result = _searched(job, _pricing(given), search)
     if folder is not None:
         _save(folder, result)

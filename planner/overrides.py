@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shardwright.documents import rounded
@@ -79,7 +79,7 @@ def apply_overrides(
     if clusters:
         cluster = _rebuilt(cluster_from_dict, cluster.to_dict(), clusters)
     if stacks:
-        stack = _rebuilt(stack_from_dict, asdict(stack), stacks)
+        stack = _rebuilt(stack_from_dict, _stack_data(stack), stacks)
     return graph, cluster, stack
 
 
@@ -130,7 +130,14 @@ def _rebuilt(from_dict: Any, data: Mapping[str, Any], statements: Sequence[State
     except ShardwrightError as error:
         names = ", ".join(s.where for s in statements)
         error.where = f"{names} ({error.where})" if error.where else names
+        error.hint = error.hint or "give another value"
         raise
+
+
+def _stack_data(stack: StackProfile) -> dict[str, Any]:
+    """The profile with its fractions and rates as floats, which YAML may have given as whole numbers."""
+    types = {f.name: f.type for f in fields(StackProfile)}
+    return {name: float(value) if types[name] == "float" else value for name, value in asdict(stack).items()}
 
 
 def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,17 +147,17 @@ def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _set(data: dict[str, Any], statement: Statement) -> None:
     wanted = tuple(statement.key.split("."))
-    fields = sorted(dict.fromkeys(path for path, _, _ in _fields(data, ())), key=len)
+    fields = sorted(dict.fromkeys(path for path, _, _ in _walk(data, ())), key=len)
     found = next((path for path in fields if path[-len(wanted) :] == wanted), None)
     if found is None:
         names = {".".join(p) for p in fields} | {p[-1] for p in fields}
         raise unknown_name(f"{statement.root} field", statement.key, names, where=statement.where)
-    for path, holder, key in list(_fields(data, ())):
+    for path, holder, key in list(_walk(data, ())):
         if path == found:
             holder[key] = _coerced(holder[key], statement)
 
 
-def _fields(data: dict[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
+def _walk(data: dict[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
     """Every field with its path; the items of a list of mappings share one path."""
     for key, value in data.items():
         here = (*path, key)
@@ -158,26 +165,31 @@ def _fields(data: dict[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, 
         inner = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
         for item in inner:
             if isinstance(item, dict):
-                yield from _fields(item, here)
+                yield from _walk(item, here)
 
 
 def _coerced(old: Any, statement: Statement) -> Any:
-    value = statement.value
+    value, name = statement.value, f"{statement.root}.{statement.key}"
     if isinstance(old, dict) or (isinstance(old, list) and any(isinstance(i, dict) for i in old)):
         inner = list(old if isinstance(old, dict) else old[0])
-        hint = "set one of its parts: " + ", ".join(f"{statement.root}.{statement.key}.{k}" for k in inner[:6])
-        raise InvalidValueError(f"{statement.root}.{statement.key} is a group of values", where=statement.where, hint=hint)
+        hint = "set one of its parts: " + ", ".join(f"{name}.{k}" for k in inner[:6])
+        raise InvalidValueError(f"{name} is a group of values", where=statement.where, hint=hint)
     if isinstance(old, str):
         return value if isinstance(value, str) else statement.raw
-    if isinstance(old, int) and not isinstance(old, bool) and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if old is None or _kind(value) == _kind(old) or value is None:
-        return value
-    raise InvalidValueError(
-        f"{statement.raw[:40]!r} is {_kind(value)}; {statement.root}.{statement.key} is {_kind(old)} ({str(old)[:40]})",
-        where=statement.where,
-        hint=f"give {_kind(old)}",
-    )
+    if _is_whole(old) and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if old is not None and value is not None and _kind(value) != _kind(old):
+        message = f"{statement.raw[:40]!r} is {_kind(value)}; {name} is {_kind(old)} ({str(old)[:40]})"
+        raise InvalidValueError(message, where=statement.where, hint=f"give {_kind(old)}")
+    if _is_whole(old) and isinstance(value, float):
+        raise InvalidValueError(f"{statement.raw[:40]} is not whole", where=statement.where, hint="give a whole number")
+    if statement.root == "stack" and isinstance(value, (int, float)) and value < 0:
+        raise InvalidValueError(f"{name} is {statement.raw[:40]}", where=statement.where, hint="give 0 or more")
+    return value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _kind(value: object) -> str:

@@ -1,0 +1,137 @@
+"""Numbers as people read them."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.planner.report import words
+from shardwright.planner.report.progress import LiveLine
+from shardwright.planner.report.style import Style, encodable, style_for
+from shardwright.planner.search.options import Progress
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (1.234e-5, "12.3 µs"),
+        (0.0432, "43.2 ms"),
+        (1.5, "1.50 s"),
+        (123.4, "123 s"),
+        (123456.0, "123,456 s"),
+        (0.0, "0.00 µs"),
+    ],
+)
+def test_seconds(value, text):
+    assert words.seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (2**30, "1.0"), (85_520_809_984, "79.6"), (5000 * 2**30, "5,000")])
+def test_gib(value, text):
+    assert words.gib(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(64, "64.0 B"), (2**16, "64.0 KiB"), (2**26, "64.0 MiB"), (8.816e9, "8.21 GiB"), (None, "-")]
+)
+def test_message_size(value, text):
+    assert words.message_size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12, "12"), (124_439_808, "124.4 M"), (70_553_706_496, "70.55 B"), (1.026e12, "1.026 T"), (None, "-")]
+)
+def test_big(value, text):
+    assert words.big(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (False, "no"),
+        (3, "3"),
+        (12345, "12,345"),
+        (0.5, "0.5"),
+        ([], "-"),
+        ([1, "a"], "1, a"),
+        ({"a": 1}, "a=1"),
+    ],
+)
+def test_plain(value, text):
+    assert words.plain(value) == text
+
+
+@given(st.floats(min_value=0, max_value=3), st.integers(min_value=3, max_value=40))
+def test_bars_have_their_width_and_never_look_empty_or_overfull(fraction, width):
+    bar = words.bar(fraction, width)
+    assert len(bar) == width
+    assert bar.endswith("▶") == (fraction > 1)
+    assert bar.startswith("█") == (fraction > 0)
+
+
+@given(st.floats(min_value=1e-300, max_value=1e15), st.integers(min_value=2, max_value=5))
+def test_digits_stay_close_to_the_value(value, count):
+    shown = float(words.digits(value, count).replace(",", ""))
+    assert shown == pytest.approx(value, rel=10.0 ** (1 - count))
+
+
+def test_one_is_singular():
+    assert words.many(1, "node") == "1 node"
+    assert words.many(12_000, "GPU") == "12,000 GPUs"
+
+
+@given(st.text(max_size=200), st.sampled_from(["ascii", "utf-8", "cp1252", "no-such-encoding"]))
+def test_everything_can_be_written(text, encoding):
+    shown = encodable(text, encoding)
+    try:
+        shown.encode(encoding, "surrogatepass" if encoding == "utf-8" else "strict")
+    except LookupError:
+        shown.encode("ascii")
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+def test_pipes_get_80_columns_and_no_colour():
+    assert style_for(io.StringIO(), {}) == Style(encoding="ascii")
+
+
+@pytest.mark.parametrize(
+    ("environ", "colour"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)]
+)
+def test_terminals_get_colour_unless_told_otherwise(environ, colour):
+    assert style_for(Terminal(), environ).colour is colour
+
+
+def event(explored, best=None):
+    return Progress(explored=explored, candidates=200, best_step_time_s=best)
+
+
+def test_the_live_line_is_on_terminals_only():
+    pipe = io.StringIO()
+    with LiveLine(pipe) as live:
+        live(event(10))
+    assert pipe.getvalue() == ""
+
+
+def test_the_live_line_shows_the_newest_and_is_gone_afterwards():
+    now = iter([1.0, 1.01, 1.2])
+    terminal = Terminal()
+    with LiveLine(terminal, clock=lambda: next(now)) as live:
+        live(event(10))
+        live(event(20))
+        live(event(100, best=12.0))
+    shown = terminal.getvalue()
+    assert "explored 10 of 200 (5 %)" in shown
+    assert "explored 20" not in shown
+    assert "explored 100 of 200 (50 %), best 12.00 s" in shown
+    assert shown.endswith("\r\x1b[K")
+    assert "\n" not in shown
