@@ -17,6 +17,7 @@ from shardwright import documents
 from shardwright.errors import InvalidValueError, ShardwrightError, unknown_name
 from shardwright.hardware.cluster import MAX_NODES, Cluster, Node, NodeGroup
 from shardwright.hardware.device import Device
+from shardwright.hardware.fabric import checked_fabrics
 
 _FORM = (
     "write NODE:COUNT (dgx-h100:16), NODE:COUNTxG with G usable GPUs a node (dgx-a100-80g:1x7), or the path of a cluster YAML"
@@ -139,7 +140,7 @@ def node_from_dict(data: Mapping[str, Any]) -> Node:
     elif isinstance(device, Mapping):
         values["device"] = device_from_dict(device)
     values.setdefault("id", "inline")
-    return Node.from_dict(_with_device_defaults(values))
+    return checked_fabrics(Node.from_dict(_with_device_defaults(values)))
 
 
 def device_from_dict(data: Mapping[str, Any]) -> Device:

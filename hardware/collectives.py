@@ -224,7 +224,9 @@ def _ramp(curve: Curve, message: Floats) -> Floats:
 def _local_s(kind: str, curve: Curve, tier: Tier, n: Floats, message: Floats) -> Floats:
     """Time inside one island over one tier; rings up to 8 ranks, then a tree of such rings for the latency."""
     steps = _steps(kind, np.minimum(n, _FLAT_RANKS)) + 2 * np.log2(np.maximum(n, _FLAT_RANKS) / _FLAT_RANKS)
-    time: Floats = curve.alpha_s + curve.hop_s * steps + _share(kind, n) * message / _rate(curve, tier, n) * _ramp(curve, message)
+    time: Floats = (
+        curve.alpha_s + curve.hop_s * steps + _share(kind, n) * message / _rate(curve, tier, n) * _ramp(curve, message)
+    )
     return time
 
 
@@ -314,6 +316,19 @@ def _inner(kind: str, groups: GroupTable, share: Floats, message: Floats, fabric
     return _Inner(bytes_s=bytes_s, hop_s=hop_s, link=link)
 
 
+def _inner_reduce(groups: GroupTable, message: Floats, fabric: Fabric) -> _Inner:
+    """Reducing and spreading a vector inside the islands: twice over a ring or tree, or once through the switch."""
+    inner = _inner("all_reduce", groups, np.full_like(message, 2.0), message, fabric)
+    for rows, tier, _ in _inner_tiers(groups, fabric):
+        curve = tier.curves.get("in_switch_reduce")
+        if curve is None:
+            continue
+        switched = message[rows] / (curve.efficiency * tier.bytes_per_s) * _ramp(curve, message[rows])
+        able = groups.ranks_per_island[rows] >= curve.min_ranks
+        inner.bytes_s[rows] = np.where(able, np.minimum(switched, inner.bytes_s[rows]), inner.bytes_s[rows])
+    return inner
+
+
 def _slower(inner: _Inner, outer: Floats) -> Codes:
     return np.where(outer >= inner.bytes_s, LINKS.index("network"), inner.link).astype(np.int8)
 
@@ -334,7 +349,7 @@ def _ring(kind: str, groups: GroupTable, message: Floats, net: Tier, fabric: Fab
 
 def _tree(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
     curve, r = net.curves["tree"], groups.ranks_per_island
-    inner = _inner("all_reduce", groups, np.full_like(message, 2.0), message, fabric)
+    inner = _inner_reduce(groups, message, fabric)
     outer = _outer_s(curve, net, np.where(groups.islands > 2, 2.0, 1.0) * message / r, message / r)
     depth = np.ceil(np.log2(groups.islands))
     time = curve.alpha_s + 2 * (curve.hop_s * depth + inner.hop_s * (r - 1)) + np.maximum(inner.bytes_s, outer)
@@ -343,7 +358,7 @@ def _tree(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Of
 
 def _network_in_switch(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
     curve, r = net.curves["in_switch"], groups.ranks_per_island
-    inner = _inner("all_reduce", groups, np.ones_like(message), message, fabric)
+    inner = _inner_reduce(groups, message, fabric)
     outer = _outer_s(curve, net, message / r, message / r)
     time = curve.alpha_s + 2 * (curve.hop_s + inner.hop_s * (r - 1)) + np.maximum(inner.bytes_s, outer)
     return _Offer(time_s=time, algorithm="in-switch", link=_slower(inner, outer))

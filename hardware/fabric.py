@@ -112,6 +112,18 @@ def fabric_ids() -> tuple[str, ...]:
     return tuple(sorted(p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name.endswith(".yaml")))
 
 
+def checked_fabrics(node: Node) -> Node:
+    """The node, after looking up the fabrics it names.
+
+    Raises:
+        UnknownNameError: a fabric that has no preset.
+        InvalidValueError: a network named as scale-up fabric, or the other way round.
+    """
+    for key, curves in (("scaleup_fabric", LOCAL_CURVES), ("fabric", NETWORK_CURVES)):
+        _curves_of(getattr(node, key), curves, f"node.{key}")
+    return node
+
+
 def fabric_of(cluster: Cluster) -> Fabric:
     """The links of a cluster; where groups of nodes differ, the slowest of each tier (a collective waits for it).
 
@@ -163,12 +175,7 @@ def _network(group: NodeGroup) -> Tier | None:
 
 
 def _tier(preset: str, rate: float, pair: float | None, names: tuple[str, ...]) -> Tier:
-    data = _preset(preset)
-    missing = [n for n in names if n not in data["curves"]]
-    if missing:
-        raise InvalidValueError(
-            f"fabric {preset} has no curve {missing[0]}: it is of the other kind", where="fabric", hint="name another fabric"
-        )
+    data = _curves_of(preset, names, "fabric")
     return Tier(
         preset=preset,
         bytes_per_s=rate,
@@ -179,11 +186,21 @@ def _tier(preset: str, rate: float, pair: float | None, names: tuple[str, ...]) 
     )
 
 
-@lru_cache(maxsize=64)
-def _preset(name: str) -> Mapping[str, Any]:
+def _curves_of(preset: str, names: tuple[str, ...], place: str) -> Mapping[str, Any]:
+    data = _preset(preset, place)
+    if any(n not in data["curves"] for n in names):
+        fitting = [f for f in fabric_ids() if _preset(f)["kind"] != data["kind"]]
+        raise InvalidValueError(
+            f"fabric {preset} is a {data['kind']} fabric", where=place, hint="allowed here: " + ", ".join(fitting)
+        )
+    return data
+
+
+@lru_cache(maxsize=256)
+def _preset(name: str, place: str = "fabric") -> Mapping[str, Any]:
     known = fabric_ids()
     if name not in known:
-        raise unknown_name("fabric", name, known, where="fabric")
+        raise unknown_name("fabric", name, known, where=place)
     text = files("shardwright.hardware").joinpath("presets", "fabrics", f"{name}.yaml").read_text(encoding="utf-8")
     data = documents.parse_yaml(text, f"presets/fabrics/{name}.yaml").data
     return {**data, "curves": {key: Curve(**value) for key, value in data["curves"].items()}}
