@@ -25,8 +25,7 @@ FILE_SUFFIXES = (".json", ".yaml", ".yml", *GRAPH_SUFFIXES)
 ALIASES: Mapping[str, str] = {
     "gpt2small": "gpt2",
     "gpt3": "gpt3-175b",
-    "deepseekv3.base": "deepseek-v3",
-    "metallama3.18b": "llama3.1-8b",
+    "mtnlg530b": "megatron-530b",
 }
 
 
@@ -108,10 +107,13 @@ def _placed(document: Document) -> ModelSpec:
 
 
 def _squeezed(text: str) -> str:
-    """Lower case, without organisation, separators and words that do not change the architecture."""
+    """Lower case, without organisation, separators and words that do not change the architecture.
+
+    A later version (``v0.3``, ``-2507``) is another model and stays.
+    """
     name = text.lower().rsplit("/", 1)[-1]
     name = re.sub(r"^meta[-_]", "", name)
-    name = re.sub(r"[-_](hf|base|instruct|chat|v0\.[123])(?=[-_]|$)", "", name)
+    name = re.sub(r"[-_](hf|base|instruct|chat|v0\.1)(?=[-_]|$)", "", name)
     return re.sub(r"[-_ ]", "", name)
 
 

@@ -92,6 +92,6 @@ def mapping(value: object, key: str) -> dict[str, Any]:
     Raises:
         InvalidValueError: another type.
     """
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidValueError(f"{key} is {shown(value)}", where=key, hint="give a mapping of keys to values")
-    return value
+    return dict(value)

@@ -15,6 +15,7 @@ Counts follow arXiv 2205.05198 appendix A (6 x parameters in GEMMs x tokens + at
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -169,7 +170,8 @@ class ModelGraph:
     @property
     def kind_counts(self) -> tuple[int, ...]:
         """How many layers there are of each kind."""
-        return tuple(self.pattern.count(index) for index in range(len(self.layer_kinds)))
+        counts = Counter(self.pattern)
+        return tuple(counts[index] for index in range(len(self.layer_kinds)))
 
     @property
     def parameters(self) -> int:

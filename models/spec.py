@@ -19,6 +19,7 @@ from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.models.checks import choice, flag, mapping, sequence, text, whole
 
 MAX_LAYERS = 10_000
+MAX_WINDOWS = 16
 POSITIONS = ("rope", "learned", "none")
 NORMS = ("rmsnorm", "layernorm")
 GATED_ACTIVATIONS = ("swiglu", "geglu", "reglu")
@@ -230,7 +231,7 @@ class ModelSpec:
             InvalidValueError: a key missing, a wrong type, a value outside its range.
             ConflictError: values that cannot both hold.
         """
-        given = _known(cls, mapping(data, "model") if isinstance(data, dict) else dict(data), "")
+        given = _known(cls, mapping(data, "model"), "")
         if given.get("mla") is not None:
             given["mla"] = _record(MlaSpec, given["mla"], "mla")
         if given.get("moe") is not None:
@@ -262,6 +263,12 @@ class ModelSpec:
         for entry in entries:
             if entry is not None:
                 whole(entry, "windows", *RANGES["window"])
+        if len(set(entries)) > MAX_WINDOWS:
+            raise InvalidValueError(
+                f"windows names {len(set(entries))} different windows",
+                where="windows",
+                hint=f"at most {MAX_WINDOWS} are modelled",
+            )
         repeated = tuple(entries[layer % len(entries)] for layer in range(self.layers))
         object.__setattr__(self, "windows", repeated[: _period(repeated)])
 

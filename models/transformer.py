@@ -32,14 +32,15 @@ TOKEN_BYTES = 8.0
 
 def build_graph(spec: ModelSpec) -> ModelGraph:
     """The model graph of a spec."""
-    keys = [(spec.is_moe(layer), spec.window_of(layer)) for layer in range(spec.layers)]
-    kinds = list(dict.fromkeys(keys))
+    dense = frozenset(range(spec.layers) if spec.moe is None else spec.moe.dense_layers)
+    keys = [(layer not in dense, spec.window_of(layer)) for layer in range(spec.layers)]
+    kinds = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     return ModelGraph(
         name=spec.name,
         spec=spec,
         embedding=_embedding(spec),
         layer_kinds=tuple(_layer(spec, moe, window) for moe, window in kinds),
-        pattern=tuple(kinds.index(key) for key in keys),
+        pattern=tuple(kinds[key] for key in keys),
         head=_head(spec),
         mtp=_mtp(spec, *keys[-1]) if spec.mtp_layers else None,
         mtp_layers=spec.mtp_layers,

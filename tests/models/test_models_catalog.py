@@ -56,6 +56,8 @@ def test_listing_ids_reads_no_file(monkeypatch):
         ("zai-org/GLM-4.5-Air", "glm-4.5-air"),
         ("qwen3_235b_a22b", "qwen3-235b-a22b"),
         ("gpt3", "gpt3-175b"),
+        ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
+        ("MT-NLG-530B", "megatron-530b"),
     ],
 )
 def test_aliases(alias, name):
@@ -63,7 +65,14 @@ def test_aliases(alias, name):
 
 
 @pytest.mark.parametrize(
-    ("given_", "hint"), [("lama3.1-8b", "llama3.1-8b"), ("deepseek-v4", "deepseek-v3"), ("", "known"), ("  ", "known")]
+    ("given_", "hint"),
+    [
+        ("lama3.1-8b", "llama3.1-8b"),
+        ("deepseek-v4", "deepseek-v3"),
+        ("Mistral-7B-v0.3", "mistral-7b"),
+        ("", "known"),
+        ("  ", "known"),
+    ],
 )
 def test_an_unknown_word_is_answered_with_the_nearest(given_, hint):
     with pytest.raises(UnknownNameError) as caught:

@@ -1,6 +1,9 @@
 """Layer graphs: structure, FLOPs, saved bytes, against formulas written out by hand."""
 
 import json
+import pickle
+import time
+from multiprocessing.reduction import ForkingPickler
 
 import networkx as nx
 import pytest
@@ -277,3 +280,34 @@ def test_digest_is_of_the_architecture_alone():
     assert dense(name="a", source="x", notes=["y"]).digest == dense(name="b").digest
     assert dense().digest != dense(ffn=161).digest
     assert dense().digest == dense(windows=[None, None]).digest
+
+
+@pytest.mark.parametrize("name", ["llama3.1-8b", "deepseek-v3"])
+def test_models_travel_to_worker_processes(name):
+    model = load_model(name)
+    again = pickle.loads(ForkingPickler.dumps(model))
+    assert again == model
+    assert hash(again) == hash(model)
+    assert again.parameters == model.parameters
+
+
+def test_a_model_at_the_limits_is_built_in_no_time():
+    spec = ModelSpec.from_dict(
+        {
+            **{
+                "name": "m",
+                "layers": 10_000,
+                "hidden": 64,
+                "heads": 8,
+                "vocab": 512,
+                "ffn": 64,
+                "windows": [None] * 9_999 + [8],
+            },
+            "moe": {"experts": 2, "topk": 1, "expert_ffn": 8, "dense_layers": list(range(0, 10_000, 2))},
+        }
+    )
+    start = time.process_time()
+    model = build_graph(spec)
+    assert model.layers == sum(model.kind_counts) == 10_000
+    assert [kind.kind for kind in model.layer_kinds] == ["dense", "moe", "moe-window-8"]
+    assert time.process_time() - start < 0.5

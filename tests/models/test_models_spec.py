@@ -90,6 +90,7 @@ REFUSED = [
     ({"windows": []}, InvalidValueError, "windows"),
     ({"windows": [0]}, InvalidValueError, "windows"),
     ({"windows": [1, 2, 3, 4, 5]}, ConflictError, "windows"),
+    ({"layers": 20, "windows": list(range(1, 18))}, InvalidValueError, "windows"),
     ({"windows": 4096}, InvalidValueError, "windows"),
     ({"qkv_bias": 1}, InvalidValueError, "qkv_bias"),
     ({"notes": [1]}, InvalidValueError, "notes"),
@@ -123,6 +124,12 @@ def test_refuses(change, error, where):
 def test_a_missing_size_is_named():
     with pytest.raises(InvalidValueError, match="vocab is missing"):
         ModelSpec.from_dict({key: value for key, value in SIZES.items() if key != "vocab"})
+
+
+@pytest.mark.parametrize("data", [None, [], [1], "llama", {1: 2}])
+def test_what_is_no_mapping_is_refused(data):
+    with pytest.raises(InvalidValueError):
+        ModelSpec.from_dict(data)
 
 
 def test_experts_in_all_layers_need_no_dense_width():
