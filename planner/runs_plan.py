@@ -1,6 +1,6 @@
 """The plan of a measured run: cluster, precision, degrees, from its columns and their documented defaults.
 
-    nodes            NODE:COUNT[xG], truncated to the GPUs used                     `cluster_of`
+    nodes            NODE:COUNT[xG], truncated to the GPUs used, in equal blocks    `cluster_of`
     precision        column text, else 16 bits (or the stack's own)                 `precision_of`
     zero, replicas   `zero_or_fsdp` text                                            `sharding_of`
     recompute        `recompute` text                                               `recompute_of`
@@ -86,8 +86,11 @@ class Sharding:
     grad_dtype: str | None = None
 
 
-def cluster_of(row: RunRow) -> Cluster:
-    """The machine of a row, with the GPUs it used.
+def cluster_of(row: RunRow) -> tuple[Cluster, tuple[str, ...]]:
+    """The machine of a row with the GPUs it used, and what was assumed.
+
+    Where a scale-up domain spans nodes (NVL72) and a job needs several, schedulers hand out equal blocks of
+    nodes, one a domain (Slurm's ``--segment``): the largest power of two that divides the job.
 
     Raises:
         UnknownNameError: no node preset of that name.
@@ -98,7 +101,19 @@ def cluster_of(row: RunRow) -> Cluster:
     node = load_node(row.node)
     usable = min(row.gpus_per_node or node.gpus, node.gpus, row.gpus)
     machine = load_cluster(f"{node.id}:{-(-row.gpus // usable)}" + (f"x{usable}" if usable != node.gpus else ""))
-    return machine.truncated(row.gpus) if machine.gpus != row.gpus else machine
+    machine = machine.truncated(row.gpus) if machine.gpus != row.gpus else machine
+    block = _block(row.gpus, usable, node.scaleup_domain_gpus) if usable == node.gpus else node.scaleup_domain_gpus
+    if block == node.scaleup_domain_gpus:
+        return machine, ()
+    return machine.with_node_values({"scaleup_domain_gpus": block}), (f"scaleup_domain_gpus={block}",)
+
+
+def _block(gpus: int, per_node: int, domain: int) -> int:
+    """GPUs of one block: all of the domain where it holds the job or is one node, else a power of two of nodes."""
+    if domain <= per_node or gpus <= domain:
+        return domain
+    sizes = [per_node * 2**power for power in range(20) if per_node * 2**power <= domain]
+    return max((size for size in sizes if gpus % size == 0), default=domain)
 
 
 def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str, tuple[str, ...]]:

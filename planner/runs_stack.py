@@ -20,9 +20,16 @@ from shardwright.hardware.device import Device
 from shardwright.planner.runs import RunRow
 from shardwright.planner.stacks import StackProfile, load_stack, stack_for
 
-EAGER_ELEMENTWISE = 1.5
+EAGER_ELEMENTWISE = 3.0
+"""Traffic of unfused norms (36 bytes an element instead of 4), complex rotary embedding in fp32 (20 instead of 4) and SwiGLU
+(10 instead of 6), with residuals: 144 h instead of 46 h bytes a token and layer at ffn = 3.5 h; counted."""
+
 EAGER_KERNELS = 40.0
 EAGER_HOST_S = 1.0e-5
+BACKWARD_OVERLAP = 0.6
+"""Exposed share of tensor-parallel collectives where only the backward pass hides any: 6 of 10 a layer with sequence
+parallelism (input gathers behind data gradients, gradient scatters behind weight gradients)."""
+
 GRAPH_SHARE = 0.25
 """Host time of a kernel in a replayed graph over that of a launch (modelling prior)."""
 
@@ -140,10 +147,11 @@ def _value(field: str, value: Any) -> Callable[[StackProfile], dict[str, Any]]:
 SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
     (r"(?i)(^|[;,] *)eager\b", _eager),
     (r"cuda_graph=(none:)?full_iteration", _whole_graph),
-    (r"(?i)TP_COMM_OVERLAP=(False|0)\b", _value("tp_exposed", 1.0)),
+    (r"(?i)TP_COMM_OVERLAP=(False|0)\b", _value("tp_exposed", BACKWARD_OVERLAP)),
     (r"(?i)TP_COMM_OVERLAP=(True|1)\b", _value("tp_exposed", 0.5)),
     (r"(?i)\bvanillaTP\b", _value("tp_exposed", 1.0)),
     (r"(?i)\basyncTP\b", _value("tp_exposed", 0.5)),
+    (r"(?i)FP8_DPA=(True|1)\b", _value("attention_backend", "fp8")),
     (r"(?i)a2a_overlap=True", _value("ep_exposed", 0.4)),
 )
 """Patterns of notes and what each says of the stack, later ones on top."""

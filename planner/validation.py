@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import ShardwrightError, unknown_name
+from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.runs import RunRow, read_runs
 from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Run, price_run, read_run
@@ -115,6 +115,8 @@ def _checked(row: RunRow, options: PricingOptions, left_out: frozenset[str], est
     try:
         run = read_run(row, options)
         price = price_run(run, row.memory_meter or DEFAULT_METER, estimate)
+    except DamagedFileError:
+        raise  # a preset of ours, not the row
     except ShardwrightError as error:
         return Checked(row=row, run=None, outcome=replace(blank, scored=False, skipped_because=str(error)))
     outcome = replace(

@@ -89,11 +89,11 @@ def read_run(row: RunRow, options: PricingOptions) -> Run:
     """
     if not states_time(row) and row.peak_mem_gib is None and row.outcome == "ok":
         raise UnsupportedError("the row states neither a time nor a memory")
-    cluster = cluster_of(row)
+    cluster, blocks = cluster_of(row)
     stack, notes = _stack(row, cluster, options)
     row, more = _with_sequence(row, stack)
     model = model_of(row, vocab=blanks_of(stack).vocab)
-    notes += more + model.defaults + _offload(row)
+    notes += blocks + more + model.defaults + _offload(row)
     dp = data_parallel(row)
     batch, from_batch = batch_of(row, stack, model.graph.parameters, dp)
     sharding, from_sharding = sharding_of(row, stack, dp)
