@@ -78,7 +78,9 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
             times = float(one.micro_batches[0])
         elif repeated and one.zero[0] == 3:
             times = 2.0 * float(one.micro_batches[0])
-        made.append(_row(context, "dp", exchange.kind, int(exchange.size[0]), int(exchange.stride[0]), message, times, 1.0))
+        pieces = float(exchange.pieces[0, run])
+        group = int(exchange.size[0]), int(exchange.stride[0])
+        made.append(_row(context, "dp", exchange.kind, *group, message / pieces, times * pieces, 1.0))
     return made
 
 

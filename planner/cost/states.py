@@ -45,11 +45,19 @@ class StateTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Parameters held on a rank of each run, dense and expert, and the ranks they may be sharded over; [plans, runs]."""
+    """Parameters held on a rank of each run and the ranks they may be sharded over; [plans, runs].
+
+    Attributes:
+        dense, expert: outside and inside routed experts.
+        largest: of the largest unit (layer, embedding, head).
+        units: number of units.
+        dense_shards, expert_shards: ranks that shard them, [plans, 1].
+    """
 
     dense: FloatArray
     expert: FloatArray
     largest: FloatArray
+    units: FloatArray
     dense_shards: IntArray
     expert_shards: IntArray
 
@@ -59,6 +67,8 @@ class StateExchange:
     """One collective of the states: what `communication` prints a line of.
 
     Attributes:
+        message_bytes: all of it, [plans, runs].
+        pieces: messages it goes in: one a unit where every pass exchanges, else one, [plans, runs].
         applies: where the plan does it, [plans].
         phase: "reduce" (gradients) or "gather" (parameters).
     """
@@ -68,6 +78,7 @@ class StateExchange:
     size: IntArray
     stride: IntArray
     message_bytes: FloatArray
+    pieces: FloatArray
     applies: IntArray
     phase: str
 
@@ -93,6 +104,7 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
         dense=dense,
         expert=expert,
         largest=largest,
+        units=np.maximum(counts.sum(axis=2), 1.0),
         dense_shards=(batch.dp_shard * batch.cp)[:, None],
         expert_shards=np.maximum(batch.edp // batch.shown_dp_replicate, 1)[:, None],
     )
@@ -142,27 +154,24 @@ def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateEx
     sharded = (zero > 0).astype(np.int64)
     dense_stride, expert_stride = batch.tp, batch.etp * batch.ep
     dense_shards, expert_shards = h.dense_shards[:, 0], h.expert_shards[:, 0]
-    made = [
-        _exchange("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * h.dense, 1 - sharded, "reduce"),
-        _exchange("expert gradients", "all_reduce", batch.edp, expert_stride, grad * h.expert, 1 - sharded, "reduce"),
-        _exchange("gradients", "reduce_scatter", dense_shards, dense_stride, grad * h.dense, sharded, "reduce"),
-        _exchange("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * h.expert, sharded, "reduce"),
-        _exchange("parameters", "all_gather", dense_shards, dense_stride, width * h.dense, sharded, "gather"),
-        _exchange("expert parameters", "all_gather", expert_shards, expert_stride, width * h.expert, sharded, "gather"),
-    ]
+    pieces = np.where(every_pass(batch, problem.stack)[:, None], h.units, 1.0)
     across = sharded * (replicas > 1)
     inner, expert_inner = dense_shards * dense_stride, expert_shards * expert_stride
-    made.append(
-        _exchange("gradients", "all_reduce", replicas, inner, grad * h.dense / h.dense_shards, across, "reduce")
+    rows = (
+        ("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * h.dense, 1 - sharded, "reduce"),
+        ("expert gradients", "all_reduce", batch.edp, expert_stride, grad * h.expert, 1 - sharded, "reduce"),
+        ("gradients", "reduce_scatter", dense_shards, dense_stride, grad * h.dense, sharded, "reduce"),
+        ("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * h.expert, sharded, "reduce"),
+        ("parameters", "all_gather", dense_shards, dense_stride, width * h.dense, sharded, "gather"),
+        ("expert parameters", "all_gather", expert_shards, expert_stride, width * h.expert, sharded, "gather"),
+        ("gradients", "all_reduce", replicas, inner, grad * h.dense / h.dense_shards, across, "reduce"),
+        ("expert gradients", "all_reduce", replicas, expert_inner, grad * h.expert / h.expert_shards, across, "reduce"),
     )
-    made.append(
-        _exchange("expert gradients", "all_reduce", replicas, expert_inner, grad * h.expert / h.expert_shards, across, "reduce")
-    )
-    return made
+    return [_exchange(*row, pieces=pieces) for row in rows]
 
 
 def _exchange(
-    name: str, kind: str, size: IntArray, stride: IntArray, message: FloatArray, applies: IntArray, phase: str
+    name: str, kind: str, size: IntArray, stride: IntArray, message: FloatArray, applies: IntArray, phase: str, *, pieces: FloatArray
 ) -> StateExchange:
     """A collective; where it does not apply its group is a single rank, so that no shape is looked up in vain."""
     used = (applies > 0) & (size > 1)
@@ -172,6 +181,7 @@ def _exchange(
         size=np.where(used, size, 1),
         stride=np.where(used, stride, 1),
         message_bytes=message,
+        pieces=pieces,
         applies=used.astype(np.int64),
         phase=phase,
     )
@@ -181,7 +191,8 @@ def _spread(exchange: StateExchange, shape: tuple[int, ...], network: Network) -
     """Seconds for every run: groups are per plan, messages per run."""
     size = np.repeat(exchange.size, shape[1])
     stride = np.repeat(exchange.stride, shape[1])
-    return network.seconds(exchange.kind, size, stride, exchange.message_bytes.reshape(-1)).reshape(shape)
+    each = (exchange.message_bytes / exchange.pieces).reshape(-1)
+    return network.seconds(exchange.kind, size, stride, each).reshape(shape) * exchange.pieces
 
 
 def _buffers(batch: PlanBatch, h: Held, own: FloatArray, problem: Problem) -> FloatArray:

@@ -10,35 +10,76 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from shardwright.hardware.cluster import Cluster
 from shardwright.planner.description import Record
 from shardwright.planner.estimation import degrees_of, estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
+from shardwright.planner.search.scan import scan
+from shardwright.planner.search.space import declare, enumerate_legal
+
+MAX_GPUS = 16_384
+"""Larger clusters are not proposed as a remedy."""
+
+Remedy = dict[str, Any]
 
 
-def near_miss(problem: Problem, record: Record) -> Record:
-    """A record that does not fit, with what is short and verified remedies."""
-    memory = record["memory"]
-    shortage = max(memory["peak_bytes"] - memory["capacity_bytes"], 0)
-    return record | {"shortage_bytes": shortage, "remedies": remedies(problem, record)}
-
-
-def remedies(problem: Problem, record: Record) -> list[dict[str, Any]]:
-    """One-step changes of a plan, each priced; those that fit first, then the fastest."""
+def near_misses(problem: Problem, records: list[Record]) -> list[Record]:
+    """Records that do not fit, with what is short and verified remedies."""
+    larger = more_nodes(problem)
     made = []
-    for text, degrees in _changes(degrees_of(record), problem):
+    for record in records:
+        memory = record["memory"]
+        short = max(memory["peak_bytes"] - memory["capacity_bytes"], 0)
+        made.append(record | {"shortage_bytes": short, "remedies": remedies(problem, record) + larger})
+    return made
+
+
+def remedies(problem: Problem, record: Record) -> list[Remedy]:
+    """One-step changes of a plan that lower its peak, each priced; those that fit first, then the leanest."""
+    made: list[Remedy] = []
+    for text, degrees in _changes(degrees_of(record)):
         changed = estimate_degrees(problem, degrees)
-        if changed["predicted"] is None:
+        if changed["predicted"] is None or changed["memory"]["peak_bytes"] >= record["memory"]["peak_bytes"]:
             continue
-        peak = changed["memory"]["peak_bytes"]
-        if peak >= record["memory"]["peak_bytes"]:
-            continue
-        made.append({"change": text, "feasible": changed["feasible"], "step_time_s": changed["predicted"]["step_time_s"], "peak_bytes": peak})
-    made.append(_more_gpus(problem, record))
-    return sorted(made, key=lambda r: (not r["feasible"], r["peak_bytes"] or 0, r["change"]))
+        made.append(_remedy(text, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
+    return sorted(made, key=lambda r: (not r["feasible"], r["peak_bytes"], r["change"]))
 
 
-def _changes(degrees: Degrees, problem: Problem) -> Iterator[tuple[str, Degrees]]:
+def more_nodes(problem: Problem) -> list[Remedy]:
+    """The first doubling of the cluster on which some plan fits, found by searching there."""
+    factor = 2
+    while problem.cluster.gpus * factor <= MAX_GPUS:
+        if problem.cluster.gpus * factor * problem.device.memory_bytes > least_state_bytes(problem):
+            larger = replace(problem, cluster=_scaled(problem.cluster, factor))
+            made = scan(larger, enumerate_legal(larger, declare(larger, {})))
+            if made.fits.any():
+                best = int(np.where(made.fits, made.step_s, np.inf).argmin())
+                text = f"{larger.cluster.nodes:,} nodes ({larger.cluster.gpus:,} GPUs)"
+                return [_remedy(text, True, float(made.step_s[best]), int(made.peak_bytes[best]))]
+        factor *= 2
+    return []
+
+
+def least_state_bytes(problem: Problem) -> float:
+    """Parameters and optimizer states of the whole model, sharded over everything."""
+    job = problem.job
+    each = job.precision.parameter_bytes + job.optimizer.state_bytes(job.precision)
+    return float(job.graph.parameters * each)
+
+
+def _scaled(cluster: Cluster, factor: int) -> Cluster:
+    groups = tuple(replace(group, count=group.count * factor) for group in cluster.groups)
+    return replace(cluster, groups=groups)
+
+
+def _remedy(change: str, feasible: bool, step_time_s: float, peak_bytes: int) -> Remedy:
+    return {"change": change, "feasible": feasible, "step_time_s": step_time_s, "peak_bytes": peak_bytes}
+
+
+def _changes(degrees: Degrees) -> Iterator[tuple[str, Degrees]]:
     """Changes worth trying, each away from what the plan has."""
     if degrees.recompute != "full":
         yield "recompute full", replace(degrees, recompute="full", recompute_layers=None)
@@ -55,16 +96,3 @@ def _changes(degrees: Degrees, problem: Problem) -> Iterator[tuple[str, Degrees]
 
 def _with_legal_schedule(degrees: Degrees) -> Degrees:
     return replace(degrees, vpp=1, schedule=None) if degrees.vpp > 1 else degrees
-
-
-def _more_gpus(problem: Problem, record: Record) -> dict[str, Any]:
-    """How many times the GPUs the states alone would need, as advice (not priced)."""
-    memory = record["memory"]
-    times = -(-memory["peak_bytes"] // memory["capacity_bytes"])
-    gpus = problem.cluster.gpus * times
-    return {
-        "change": f"about {times} times the GPUs ({gpus:,}), if all states can be sharded further",
-        "feasible": None,
-        "step_time_s": None,
-        "peak_bytes": None,
-    }

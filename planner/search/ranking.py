@@ -6,13 +6,16 @@ starts at the fastest plan that no earlier group holds, and reaches as far. Insi
     simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, uneven counting, schedules other than 1F1B)
                  + 100 where no framework can launch the plan
 
-then by step time, then by their place in the space: a total order, so that output is stable.
+then by step time, then by their place in the space: a total order, so that output is stable. Of the plans that share tp,
+sp, cp, pp, ep, etp and micro-batch (a *family*) only the first is shown, so that the ten best are ten different meshes rather than
+ten ways to write one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.description import columns_of
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray
 from shardwright.planner.problem import Problem
@@ -38,21 +41,31 @@ def ranked(problem: Problem, made: Scan, top: int, tie: float) -> tuple[IntArray
     """
     fitting = np.flatnonzero(made.fits)
     order = fitting[np.argsort(made.step_s[fitting], kind="stable")]
-    chosen: list[IntArray] = []
-    groups: list[IntArray] = []
+    family = families(made)
+    seen: set[int] = set()
+    rows: list[int] = []
+    groups: list[int] = []
     start, group = 0, 0
-    while start < len(order) and sum(map(len, chosen)) < top:
+    while start < len(order) and len(rows) < top:
         end = _group_end(problem, made, order, start, tie, first=group == 0)
         members = order[start:end]
         group += 1
         simple = simplicity(problem, made, members)
-        best = members[np.lexsort((members, made.step_s[members], simple))][: top - sum(map(len, chosen))]
-        chosen.append(best)
-        groups.append(np.full(len(best), group, dtype=np.int64))
+        for row in members[np.lexsort((members, made.step_s[members], simple))]:
+            if int(family[row]) not in seen and len(rows) < top:
+                seen.add(int(family[row]))
+                rows.append(int(row))
+                groups.append(group)
         start = end
-    if not chosen:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    return np.concatenate(chosen), np.concatenate(groups)
+    return np.array(rows, dtype=np.int64), np.array(groups, dtype=np.int64)
+
+
+def families(made: Scan) -> IntArray:
+    """The family of every candidate: plans on one mesh with one micro-batch."""
+    b = made.batch
+    if len(b) == 0:
+        return np.zeros(0, dtype=np.int64)
+    return distinct(b.tp, b.sp, b.cp, b.pp, b.ep, b.etp, b.micro_batch)[1]
 
 
 def _group_end(problem: Problem, made: Scan, order: IntArray, start: int, tie: float, *, first: bool) -> int:
@@ -94,9 +107,10 @@ def _is_counted(chunks: tuple[int, ...]) -> bool:
 
 
 def nearest_to_fitting(made: Scan, count: int) -> IntArray:
-    """Candidates with the least memory, fullest stage first compared; fastest first among equals."""
+    """Candidates with the least memory, each of another family; fastest first among equals."""
     order = np.lexsort((made.step_s, made.peak_bytes))
-    return order[:count]
+    _, first = np.unique(families(made)[order], return_index=True)
+    return np.asarray(order[np.sort(first)[:count]])
 
 
 def best_step_s(made: Scan) -> float | None:

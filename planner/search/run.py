@@ -23,7 +23,7 @@ from shardwright.planner.description import Record, problem_summary
 from shardwright.planner.estimation import estimate_batch
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
-from shardwright.planner.search.near_misses import near_miss
+from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting, ranked
 from shardwright.planner.search.scan import Scan, scan
@@ -135,7 +135,7 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
     plans = _described(problem, made, rows)
     for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
         record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}
-    misses = [] if len(plans) else [near_miss(problem, r) for r in _described(problem, made, nearest_to_fitting(made, NEAR_MISSES))]
+    misses = [] if plans else near_misses(problem, _described(problem, made, nearest_to_fitting(made, NEAR_MISSES)))
     return {
         "schema_version": 1,
         "kind": "plan-result",
