@@ -1,0 +1,1 @@
+"""HOW to split training: plans, rules, schedules, costs, search."""

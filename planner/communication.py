@@ -1,7 +1,7 @@
 """The collectives of a plan's critical stage, one row a kind of message.
 
-A row counts how often a collective runs in a step, how long it takes, and how much of that is exposed. Exposed time of an axis is
-shared out over its rows by time, so that rows sum to the axis' part of the step.
+A row counts how often a collective runs in a step, how long it takes, and how much of that is exposed. Exposed time of an
+axis is shared out over its rows by time, so that rows sum to the axis' part of the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwright.hardware.collectives import ALGORITHMS, LINKS, wire_bytes
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.operators import exposed_fraction, is_layer, layer_collectives, units_of
-from shardwright.planner.cost.pricing import Context, Prices, send_bytes
+from shardwright.planner.cost.pricing import Context, Prices, send_bytes, tied_bytes
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
 
@@ -60,7 +60,9 @@ def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
         return []
     stride = int(one.tp[0] * one.cp[0] * one.dp[0])
     runs = 2.0 * float(one.micro_batches[0] * one.vpp[0])
-    return [_row(context, "pp", "send", 2, stride, float(send_bytes(context)[key]), runs, 1.0)]
+    made = [_row(context, "pp", "send", 2, stride, float(send_bytes(context)[key]), runs, 1.0)]
+    tied = float(tied_bytes(context)[key])
+    return made + ([_row(context, "pp", "all_reduce", 2, stride, tied, 1.0, 1.0)] if tied else [])
 
 
 def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> list[Row]:

@@ -127,8 +127,7 @@ def stage_records(problem: Problem, parallel: Record, split: Split, prices: Pric
                     "forward_s": float(prices.forward_s[index, rank]),
                     "backward_s": float(prices.backward_s[index, rank]),
                 },
-                "memory": parts
-                | {"total_bytes": sum(parts.values()), "capacity_bytes": problem.device.memory_bytes},
+                "memory": parts | {"total_bytes": sum(parts.values()), "capacity_bytes": problem.device.memory_bytes},
             }
         )
     return made
@@ -229,7 +228,8 @@ def add_memory_violation(record: Record) -> None:
     short = memory["peak_bytes"] - memory["capacity_bytes"]
     if short > 0:
         record["feasible"] = False
-        text = f"stage {memory['peak_stage']} needs {memory['peak_bytes'] / 2**30:.1f} GiB of {memory['capacity_bytes'] / 2**30:.1f}"
+        needs, has = memory["peak_bytes"] / 2**30, memory["capacity_bytes"] / 2**30
+        text = f"stage {memory['peak_stage']} needs {needs:.1f} GiB of {has:.1f}"
         record["violations"].append(
             {"rule": "memory", "message": f"{text}, {short / 2**30:.1f} GiB too much", "remedy": largest_part(record)}
         )

@@ -28,6 +28,9 @@ RECOMPUTE_CHOICES = (*RECOMPUTE_MODES, "full-half", "full-quarter")
 RECOMPUTED_SHARE = (0.0, 1.0, 1.0, 0.5, 0.25)
 """Share of a stage's layers that each of `RECOMPUTE_CHOICES` covers."""
 
+ALL_LAYERS = 2**31 - 1
+"""`PlanBatch.recompute_layers` where all layers of a stage are recomputed."""
+
 CP_COMM_KINDS = ("p2p", "a2a", "allgather", "a2a+p2p")
 MOE_DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
 

@@ -128,6 +128,7 @@ def build_problem(
         cluster: `NODE:COUNT[xG]`, a path, or a cluster.
         seq_len: tokens a sequence.
         global_batch: sequences a step.
+        options: precision, framework, stack and the like.
 
     Raises:
         ShardwrightError: an unknown name, or a value outside what is allowed.
@@ -177,7 +178,9 @@ def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = 
         optimizer=OPTIMIZERS[_one_of("optimizer", training["optimizer"], OPTIMIZERS, "inputs.training.optimizer")],
         grad_bytes=training["grad_bytes"],
     )
-    problem = _assembled(job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"])
+    problem = _assembled(
+        job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"]
+    )
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
     return replace(problem, kernels=fit_from_dict(inline["kernels"]), assumptions=made)
 
@@ -259,5 +262,8 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         Assumption(key=k, value=v, origin="given" if given.get(k) else "preset" if k in preset else "default")
         for k, v in _values_in_force(problem)
     ]
-    rows += [Assumption(key=f"set.{text.partition('=')[0]}", value=text.partition("=")[2], origin="given") for text in options.overrides]
+    rows += [
+        Assumption(key=f"set.{text.partition('=')[0]}", value=text.partition("=")[2], origin="given")
+        for text in options.overrides
+    ]
     return tuple(rows)

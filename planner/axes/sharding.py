@@ -105,27 +105,25 @@ class LocalSizes:
         return self.elements(tensor) * width
 
     def _local(self, name: str, beside_tensor: bool) -> FloatArray:
-        keys, role = self._keys, ROLES.get(name)
-        if name == "batch":
-            return keys.micro_batch.astype(np.float64)
-        if name == "seq":
-            split = keys.cp if beside_tensor else keys.cp * keys.sequence_split
-            return keys.seq_len / split
-        if name == "routed":
-            gathered = np.where((keys.tp > 1) & (keys.sp == 0), 1, keys.etp)
-            tokens = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
-            return np.asarray(tokens * self._dims["topk"] * gathered)
-        size = self._dims[name]
+        if name in {"batch", "seq", "routed"}:
+            return self._free(name, beside_tensor)
+        keys, size = self._keys, self._dims[name]
         if name == "vocab":
             multiple = VOCAB_MULTIPLE * keys.tp
             return np.ceil(size / multiple) * VOCAB_MULTIPLE
-        if role == "tensor":
-            return np.ceil(size / keys.tp)
-        if role == "expert":
-            return np.ceil(size / keys.ep)
-        if role == "expert-tensor":
-            return np.ceil(size / keys.etp)
-        return np.full(len(keys), float(size))
+        degree = {"tensor": keys.tp, "expert": keys.ep, "expert-tensor": keys.etp}.get(ROLES.get(name, ""))
+        return np.full(len(keys), float(size)) if degree is None else np.ceil(size / degree)
+
+    def _free(self, name: str, beside_tensor: bool) -> FloatArray:
+        """Local size of a dim that the job sets."""
+        keys = self._keys
+        if name == "batch":
+            return keys.micro_batch.astype(np.float64)
+        if name == "seq":
+            return np.asarray(keys.seq_len / (keys.cp if beside_tensor else keys.cp * keys.sequence_split))
+        gathered = np.where((keys.tp > 1) & (keys.sp == 0), 1, keys.etp)
+        tokens = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
+        return np.asarray(tokens * self._dims["topk"] * gathered)
 
 
 def has_tensor_dim(dims: Iterable[str]) -> bool:

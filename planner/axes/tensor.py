@@ -85,12 +85,16 @@ def _around_experts(
     rows = sizes.bytes(operator.outputs[0], activation_bytes)
     one = np.ones(len(keys))
     return [
-        LayerCollective(axis="tp", kind=kind, size=keys.etp, stride=one.astype(np.int64), message_bytes=rows, forward=one, backward=one)
+        LayerCollective(
+            axis="tp", kind=kind, size=keys.etp, stride=one.astype(np.int64), message_bytes=rows, forward=one, backward=one
+        )
         for kind in ("all_gather", "reduce_scatter")
     ]
 
 
-def _over_tp(kind: str, message: FloatArray, keys: OperatorKeys, *, forward: FloatArray, backward: FloatArray) -> LayerCollective:
+def _over_tp(
+    kind: str, message: FloatArray, keys: OperatorKeys, *, forward: FloatArray, backward: FloatArray
+) -> LayerCollective:
     stride: IntArray = np.ones(len(keys), dtype=np.int64)
     return LayerCollective(
         axis="tp", kind=kind, size=keys.tp, stride=stride, message_bytes=message, forward=forward, backward=backward

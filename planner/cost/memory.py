@@ -55,14 +55,22 @@ def recomputed_share(batch: PlanBatch, layers: FloatArray) -> FloatArray:
 
 
 def stage_memory(
-    batch: PlanBatch, work: StageWork, row: IntArray, state: StateTables, state_row: IntArray, first_rank: IntArray, problem: Problem
+    batch: PlanBatch,
+    work: StageWork,
+    row: IntArray,
+    state: StateTables,
+    state_row: IntArray,
+    first_rank: IntArray,
+    problem: Problem,
 ) -> StageMemory:
     """Memory of every run's first rank (the one with the most micro-batches in flight).
 
     Args:
         batch: plans.
-        work, row: work of stages and each plan's row of it.
-        state, state_row: states of stages and each plan's row of them.
+        work: work of stages.
+        row: each plan's row of it.
+        state: states of stages.
+        state_row: each plan's row of them.
         first_rank: first rank of each run, [plans, runs].
         problem: constants of the stack.
     """
@@ -113,6 +121,8 @@ def _in_flight(batch: PlanBatch, first_rank: IntArray) -> tuple[FloatArray, Floa
 
 def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:
     """Driver context, one communicator an axis in use, and the margin asked for, [plans]."""
-    groups = sum(((degree > 1).astype(np.float64) for degree in (batch.tp, batch.cp, batch.pp, batch.ep, batch.dp)), start=np.zeros(1))
+    groups = sum(
+        ((degree > 1).astype(np.float64) for degree in (batch.tp, batch.cp, batch.pp, batch.ep, batch.dp)), start=np.zeros(1)
+    )
     stack = problem.stack
     return stack.context_bytes + stack.nccl_bytes_per_group * groups + problem.memory_margin_bytes

@@ -3,7 +3,7 @@
 Per micro-batch a stage takes F forward and B backward, each computation + launches + exposed exchange + sends, recomputing
 inside B. With the schedule's chains `rows` and the tails of gradient exchange d and update o,
 
-    step = max over stages of rows_i + d_i + o_i
+    step = max over stages of rows_i + d_i + o_i, + the exchange of tied embeddings between first and last stage
 
 and the stage that attains it is the critical one, whose parts are printed: M·compute, M·recompute, M·exposed, the chain
 beyond M·(F + B) as bubble, d, o.
@@ -29,7 +29,7 @@ from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tabl
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.cost.states import StateTables, every_pass, held, states
 from shardwright.planner.cost.work import StageWork, stage_work
-from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.registry import SCHEDULES
@@ -121,7 +121,7 @@ def price(context: Context, batch: PlanBatch, key: IntArray) -> Prices:
     """
     runs = int(context.splits.runs[batch.split].max())
     shared = shared_rows(context, batch, key, runs)
-    sends = send_s(context, batch, key)
+    sends, tied = send_s(context, batch, key), tied_s(context, batch, key)
     memory = _memory(context, batch, shared, runs)
     per_pass = _passes(batch, shared)
     tails = exposed_data(context, batch, shared, per_pass["forward"], per_pass["backward"])
@@ -135,6 +135,7 @@ def price(context: Context, batch: PlanBatch, key: IntArray) -> Prices:
     critical = total.argmax(axis=1)
     at = (np.arange(len(batch)), critical)
     parts = _parts(batch, shared, critical, sends)
+    parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
     parts["bubble_s"] = np.maximum(chains[at] - batch.micro_batches * (forward + backward)[at], 0.0)
     peak_run = memory.total_bytes.argmax(axis=1)
@@ -179,6 +180,22 @@ def send_bytes(context: Context) -> FloatArray:
     keys, job = context.keys, context.problem.job
     rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
     return np.asarray(rows * context.problem.graph.spec.hidden * job.precision.activation_bytes)
+
+
+def tied_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
+    """Sum of the gradients of tied embeddings over the first and the last stage, once a step, [plans]."""
+    message = tied_bytes(context)
+    if not message.any():
+        return np.zeros(len(batch))
+    stage = batch.tp * batch.cp * batch.dp
+    one, row = distinct(key, stage, (batch.pp > 1).astype(np.int64))
+    size = np.where(batch.pp[one] > 1, 2, 1)
+    return context.network.seconds("all_reduce", size, np.where(size > 1, stage[one], 1), message[key[one]])[row]
+
+
+def tied_bytes(context: Context) -> FloatArray:
+    """Gradients of what embedding and head share, on one rank, [keys]."""
+    return context.tables.shared_parameters * float(context.problem.job.grad_bytes)
 
 
 def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: FloatArray, backward: FloatArray) -> Tails:
@@ -238,8 +255,8 @@ def _chains(context: Context, batch: PlanBatch, forward: FloatArray, backward: F
     return made
 
 
-def _present(context: Context, batch: PlanBatch, runs: int) -> FloatArray:
-    return np.arange(runs)[None, :] < context.splits.runs[batch.split][:, None]
+def _present(context: Context, batch: PlanBatch, runs: int) -> BoolArray:
+    return np.asarray(np.arange(runs)[None, :] < context.splits.runs[batch.split][:, None])
 
 
 def _parts(batch: PlanBatch, shared: Shared, critical: IntArray, sends: FloatArray) -> dict[str, FloatArray]:

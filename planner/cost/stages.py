@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -117,7 +118,7 @@ def fold(graph: ModelGraph, splits: Sequence[Split], *, every_rank: bool = False
 def intervals(split: Split) -> list[list[list[int] | None]]:
     """First and last layer of each chunk, by rank; None for a chunk without layers."""
     starts = np.concatenate(([0], np.cumsum(split.chunks)))
-    spans = [[int(a), int(b) - 1] if b > a else None for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    spans = [[int(a), int(b) - 1] if b > a else None for a, b in pairwise(starts)]
     return [[spans[v * split.pp + rank] for v in range(split.vpp)] for rank in range(split.pp)]
 
 

@@ -118,7 +118,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     sharded = h.dense / h.dense_shards + h.expert / h.expert_shards
     width, state = job.precision.parameter_bytes, job.optimizer.state_bytes(job.precision)
     parameters = width * np.where(zero >= 3, sharded, own)
-    reduced = ((zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None])
+    reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
     for exchange in exchanges:
@@ -144,7 +144,7 @@ def every_pass(batch: PlanBatch, stack: StackProfile) -> BoolArray:
 
     Under a pipeline, stacks gather once a step and accumulate whole gradients (PyTorch pipelining with FSDP2).
     """
-    return (batch.zero >= 2) & ((batch.pp == 1) | (stack.fsdp_gathers_per_step == "micro-batch"))
+    return np.asarray((batch.zero >= 2) & ((batch.pp == 1) | (stack.fsdp_gathers_per_step == "micro-batch")))
 
 
 def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateExchange]:
@@ -171,7 +171,15 @@ def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateEx
 
 
 def _exchange(
-    name: str, kind: str, size: IntArray, stride: IntArray, message: FloatArray, applies: IntArray, phase: str, *, pieces: FloatArray
+    name: str,
+    kind: str,
+    size: IntArray,
+    stride: IntArray,
+    message: FloatArray,
+    applies: IntArray,
+    phase: str,
+    *,
+    pieces: FloatArray,
 ) -> StateExchange:
     """A collective; where it does not apply its group is a single rank, so that no shape is looked up in vain."""
     used = (applies > 0) & (size > 1)

@@ -1,7 +1,7 @@
 """Work of pipeline stages: what their units add up to per micro-batch, by recompute mode.
 
-For a stage that holds c_u of unit u every quantity q of `cost.operators` is Σ_u c_u·q_u. Plans that differ only in what does not
-reach into a stage's work (batch, schedule, ZeRO, recompute) share one row; `stage_work` makes the distinct rows.
+For a stage that holds c_u of unit u every quantity q of `cost.operators` is Σ_u c_u·q_u. Plans that differ only in what does
+not reach into a stage's work (batch, schedule, ZeRO, recompute) share one row; `stage_work` makes the distinct rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
     """Rows of work for pairs of operator key and split.
 
     Args:
-        key, split: indices, [rows].
+        key: operator key of each row.
+        split: split of each row.
         tables: quantities of units.
         splits: units of stages.
         runs: how many runs to fill.
@@ -57,13 +58,13 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
     counts = splits.counts[split, :runs]
 
     def plain(table: FloatArray) -> FloatArray:
-        return np.einsum("pru,pu->pr", counts, table[key])
+        return np.asarray(np.einsum("pru,pu->pr", counts, table[key]))
 
     def by_axis(table: FloatArray) -> FloatArray:
-        return np.einsum("pru,pux->prx", counts, table[key])
+        return np.asarray(np.einsum("pru,pux->prx", counts, table[key]))
 
     def by_mode(table: FloatArray) -> FloatArray:
-        return np.einsum("pru,pum->pmr", counts, table[key])
+        return np.asarray(np.einsum("pru,pum->pmr", counts, table[key]))
 
     live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
     return StageWork(

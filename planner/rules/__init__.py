@@ -1,0 +1,1 @@
+"""Feasibility rules as declared objects."""

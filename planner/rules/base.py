@@ -37,6 +37,7 @@ class Facts:
         seq_len: tokens a sequence.
         global_batch: sequences a step.
         shard_extents: ranks of groups that sharded states may be replicated over, in the search.
+        reduces_once_a_step: whether gradients are accumulated whole and reduced once a step under a pipeline.
     """
 
     gpus: int
@@ -44,6 +45,7 @@ class Facts:
     seq_len: int
     global_batch: int
     shard_extents: tuple[int, ...]
+    reduces_once_a_step: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ def facts_of(problem: Problem) -> Facts:
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         shard_extents=(cluster.gpus_per_node, domain, 8 * domain),
+        reduces_once_a_step=problem.stack.fsdp_gathers_per_step == "step",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shardwright.planner.plans import BoolArray, RECOMPUTE_MODES, RECOMPUTED_SHARE
+from shardwright.planner.plans import RECOMPUTE_MODES, RECOMPUTED_SHARE, BoolArray
 from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.schedules.registry import SCHEDULES
 
@@ -37,24 +37,24 @@ def _etp_dense(c: Columns, f: Facts) -> BoolArray:
 
 
 def _sp_alone(c: Columns, f: Facts) -> BoolArray:
-    return (c["sp"] > 0) & (c["tp"] == 1)
-
-
-def _replicas_unsharded(c: Columns, f: Facts) -> BoolArray:
-    return (c["zero"] == 0) & (c["dp_replicate"] != c["dp"])
+    return np.asarray((c["sp"] > 0) & (c["tp"] == 1))
 
 
 def _nothing_sharded(c: Columns, f: Facts) -> BoolArray:
-    return (c["zero"] > 0) & (c["dp"] // c["dp_replicate"] * c["cp"] == 1)
+    return np.asarray((c["zero"] > 0) & (c["dp"] // c["dp_replicate"] * c["cp"] == 1))
+
+
+def _gradients_whole(c: Columns, f: Facts) -> BoolArray:
+    return np.asarray((c["zero"] == 2) & (c["pp"] > 1) & f.reduces_once_a_step)
 
 
 def _schedule(c: Columns, f: Facts) -> BoolArray:
     interleaved = _INTERLEAVED[c["schedule"]]
-    return (interleaved != (c["vpp"] > 1)) | ((c["pp"] == 1) & (c["schedule"] != _PLAIN))
+    return np.asarray((interleaved != (c["vpp"] > 1)) | ((c["pp"] == 1) & (c["schedule"] != _PLAIN)))
 
 
 def _split_alone(c: Columns, f: Facts) -> BoolArray:
-    return (c["pp"] == 1) & (c["split"] > 0)
+    return np.asarray((c["pp"] == 1) & (c["split"] > 0))
 
 
 def _same_split(c: Columns, f: Facts) -> BoolArray:
@@ -79,7 +79,7 @@ def _equal_splits(layers: int, chunks: np.ndarray, one: int, other: int) -> Bool
         return base + (larger > 0) - embedding, base * chunks + larger, base - head
 
     a, b = first_middle_last(one), first_middle_last(other)
-    return (a[0] == b[0]) & (a[1] == b[1]) & (a[2] == b[2])
+    return np.asarray((a[0] == b[0]) & (a[1] == b[1]) & (a[2] == b[2]))
 
 
 def _few_layers(c: Columns, f: Facts) -> BoolArray:
@@ -94,7 +94,7 @@ def _few_layers(c: Columns, f: Facts) -> BoolArray:
 
 
 def _etp_partial(c: Columns, f: Facts) -> BoolArray:
-    return (c["etp"] > 1) & (c["etp"] != c["tp"])
+    return np.asarray((c["etp"] > 1) & (c["etp"] != c["tp"]))
 
 
 def _hybrid(c: Columns, f: Facts) -> BoolArray:
@@ -105,13 +105,30 @@ def _hybrid(c: Columns, f: Facts) -> BoolArray:
 
 
 CANONICAL: tuple[Rule, ...] = (
+    _no_effect(
+        "ZeRO 2 is ZeRO 1 where a pipeline accumulates whole gradients",
+        ("pp", "zero"),
+        _gradients_whole,
+        "zero 1",
+    ),
     _no_effect("etp above 1 does nothing without experts", ("etp",), _etp_dense, "etp 1"),
     _no_effect("sequence parallelism does nothing with tp 1", ("tp", "sp"), _sp_alone, "sequence parallelism off"),
-    _no_effect("without sharding every data-parallel rank is a replica", ("dp", "zero", "dp_replicate"), _replicas_unsharded, "dp_replicate = dp"),
-    _no_effect("ZeRO does nothing where no rank shares the states", ("dp", "cp", "zero", "dp_replicate"), _nothing_sharded, "zero 0"),
-    _no_effect("one schedule for vpp 1, the interleaved one for vpp above 1, plain 1f1b with pp 1", ("pp", "vpp", "schedule"), _schedule, "the schedule that fits vpp"),
+    _no_effect(
+        "ZeRO does nothing where no rank shares the states", ("dp", "cp", "zero", "dp_replicate"), _nothing_sharded, "zero 0"
+    ),
+    _no_effect(
+        "one schedule for vpp 1, the interleaved one for vpp above 1, plain 1f1b with pp 1",
+        ("pp", "vpp", "schedule"),
+        _schedule,
+        "the schedule that fits vpp",
+    ),
     _no_effect("without a pipeline there is one split of the layers", ("pp", "split"), _split_alone, "split even"),
-    _no_effect("counting embedding or head gives the same layers as not counting them", ("pp", "vpp", "split"), _same_split, "split even"),
+    _no_effect(
+        "counting embedding or head gives the same layers as not counting them",
+        ("pp", "vpp", "split"),
+        _same_split,
+        "split even",
+    ),
     _no_effect("a share of a single layer is that layer", ("pp", "recompute"), _few_layers, "recompute full"),
     _search_only(
         "expert-tensor",

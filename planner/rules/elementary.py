@@ -9,7 +9,7 @@ from shardwright.planner.rules.base import Columns, Facts, Rule, divisors, neare
 
 
 def _world_broken(c: Columns, f: Facts) -> BoolArray:
-    return f.gpus % (c["tp"] * c["cp"] * c["pp"]) != 0
+    return np.asarray(f.gpus % (c["tp"] * c["cp"] * c["pp"]) != 0)
 
 
 WORLD = Rule(
@@ -17,14 +17,16 @@ WORLD = Rule(
     says="tp · cp · pp divides the number of GPUs",
     reads=("tp", "cp", "pp"),
     broken=_world_broken,
-    message=lambda c, f: f"tp·cp·pp = {c['tp']}·{c['cp']}·{c['pp']} = {c['tp'] * c['cp'] * c['pp']} does not divide {f.gpus} GPUs",
+    message=lambda c, f: (
+        f"tp·cp·pp = {c['tp']}·{c['cp']}·{c['pp']} = {c['tp'] * c['cp'] * c['pp']} does not divide {f.gpus} GPUs"
+    ),
     remedy=lambda c, f: f"use a product of {nearest(c['tp'] * c['cp'] * c['pp'], divisors(f.gpus))}",
     source="Megatron-LM validate_args; torchtitan ParallelDims",
 )
 
 
 def _heads_broken(c: Columns, f: Facts) -> BoolArray:
-    return f.graph.spec.heads % c["tp"] != 0
+    return np.asarray(f.graph.spec.heads % c["tp"] != 0)
 
 
 HEADS = Rule(
@@ -40,7 +42,7 @@ HEADS = Rule(
 
 def _kv_broken(c: Columns, f: Facts) -> BoolArray:
     heads = f.graph.spec.kv_heads
-    return (heads % c["tp"] != 0) & (c["tp"] % heads != 0)
+    return np.asarray((heads % c["tp"] != 0) & (c["tp"] % heads != 0))
 
 
 KV_HEADS = Rule(
@@ -79,7 +81,7 @@ FFN = Rule(
 
 
 def _cp_broken(c: Columns, f: Facts) -> BoolArray:
-    return (c["cp"] > 1) & (f.seq_len % (2 * c["cp"]) != 0)
+    return np.asarray((c["cp"] > 1) & (f.seq_len % (2 * c["cp"]) != 0))
 
 
 SEQUENCE_CP = Rule(
@@ -94,7 +96,7 @@ SEQUENCE_CP = Rule(
 
 
 def _sp_broken(c: Columns, f: Facts) -> BoolArray:
-    return (c["sp"] > 0) & (f.seq_len % (c["tp"] * c["cp"]) != 0)
+    return np.asarray((c["sp"] > 0) & (f.seq_len % (c["tp"] * c["cp"]) != 0))
 
 
 SEQUENCE_SP = Rule(
@@ -109,7 +111,7 @@ SEQUENCE_SP = Rule(
 
 
 def _dp_batch_broken(c: Columns, f: Facts) -> BoolArray:
-    return f.global_batch % c["dp"] != 0
+    return np.asarray(f.global_batch % c["dp"] != 0)
 
 
 def _legal_batches(step: int, wanted: int) -> str:
@@ -129,7 +131,7 @@ DP_BATCH = Rule(
 
 
 def _micro_broken(c: Columns, f: Facts) -> BoolArray:
-    return f.global_batch % (c["dp"] * c["micro_batch"]) != 0
+    return np.asarray(f.global_batch % (c["dp"] * c["micro_batch"]) != 0)
 
 
 MICRO_BATCH = Rule(
@@ -138,7 +140,9 @@ MICRO_BATCH = Rule(
     reads=("dp", "micro_batch"),
     broken=_micro_broken,
     message=lambda c, f: f"a global batch of {f.global_batch} is no multiple of dp·micro-batch = {c['dp'] * c['micro_batch']}",
-    remedy=lambda c, f: f"use a global batch of {_legal_batches(c['dp'] * c['micro_batch'], f.global_batch)}, or another micro-batch",
+    remedy=lambda c, f: (
+        f"use a global batch of {_legal_batches(c['dp'] * c['micro_batch'], f.global_batch)}, or another micro-batch"
+    ),
     source="batch identity: micro_batch · micro_batches · dp = global_batch",
 )
 
@@ -148,7 +152,7 @@ def _layers_broken(c: Columns, f: Facts) -> BoolArray:
     chunks = c["pp"] * c["vpp"]
     units = f.graph.layers + counted
     first_empty = (units // chunks + (units % chunks > 0)) < 1
-    return (chunks > units) | first_empty | _negative_end(c, units, chunks)
+    return np.asarray((chunks > units) | first_empty | _negative_end(c, units, chunks))
 
 
 def _negative_end(c: Columns, units: np.ndarray, chunks: np.ndarray) -> BoolArray:
@@ -157,7 +161,7 @@ def _negative_end(c: Columns, units: np.ndarray, chunks: np.ndarray) -> BoolArra
     last = units // chunks
     embedding, head = c["split"] & 1, c["split"] >> 1
     single = chunks == 1
-    return np.where(single, first < embedding + head, (first < embedding) | (last < head))
+    return np.asarray(np.where(single, first < embedding + head, (first < embedding) | (last < head)))
 
 
 LAYERS = Rule(
@@ -176,7 +180,7 @@ def _experts(f: Facts) -> int:
 
 
 def _ep_broken(c: Columns, f: Facts) -> BoolArray:
-    return _experts(f) % c["ep"] != 0
+    return np.asarray(_experts(f) % c["ep"] != 0)
 
 
 EXPERTS = Rule(
@@ -184,14 +188,18 @@ EXPERTS = Rule(
     says="ep divides the experts",
     reads=("ep",),
     broken=_ep_broken,
-    message=lambda c, f: f"{_experts(f)} experts cannot be divided by ep {c['ep']}" if f.graph.spec.moe else f"ep {c['ep']} needs a model with experts",
+    message=lambda c, f: (
+        f"{_experts(f)} experts cannot be divided by ep {c['ep']}"
+        if f.graph.spec.moe
+        else f"ep {c['ep']} needs a model with experts"
+    ),
     remedy=lambda c, f: f"use ep {nearest(c['ep'], divisors(_experts(f)))}",
     source="Megatron-LM validate_args",
 )
 
 
 def _etp_broken(c: Columns, f: Facts) -> BoolArray:
-    return (f.graph.spec.moe.expert_ffn if f.graph.spec.moe else 1) % c["etp"] != 0
+    return np.asarray((f.graph.spec.moe.expert_ffn if f.graph.spec.moe else 1) % c["etp"] != 0)
 
 
 EXPERT_WIDTH = Rule(
@@ -199,14 +207,18 @@ EXPERT_WIDTH = Rule(
     says="etp divides the width of the experts",
     reads=("etp",),
     broken=_etp_broken,
-    message=lambda c, f: f"experts of width {f.graph.spec.moe.expert_ffn} cannot be divided by etp {c['etp']}" if f.graph.spec.moe else f"etp {c['etp']} needs a model with experts",
+    message=lambda c, f: (
+        f"experts of width {f.graph.spec.moe.expert_ffn} cannot be divided by etp {c['etp']}"
+        if f.graph.spec.moe
+        else f"etp {c['etp']} needs a model with experts"
+    ),
     remedy=lambda c, f: "use etp " + nearest(c["etp"], divisors(f.graph.spec.moe.expert_ffn if f.graph.spec.moe else 1)),
     source="Megatron-Core divide()",
 )
 
 
 def _mesh_broken(c: Columns, f: Facts) -> BoolArray:
-    return (c["tp"] * c["cp"] * c["dp"]) % (c["etp"] * c["ep"]) != 0
+    return np.asarray((c["tp"] * c["cp"] * c["dp"]) % (c["etp"] * c["ep"]) != 0)
 
 
 EXPERT_MESH = Rule(
@@ -223,7 +235,7 @@ EXPERT_MESH = Rule(
 def _etp_sp_broken(c: Columns, f: Facts) -> BoolArray:
     if f.graph.spec.moe is None:
         return np.zeros(len(c["tp"]), dtype=bool)
-    return (c["sp"] == 0) & (c["tp"] > 1) & (c["etp"] != c["tp"])
+    return np.asarray((c["sp"] == 0) & (c["tp"] > 1) & (c["etp"] != c["tp"]))
 
 
 EXPERT_SP = Rule(
@@ -231,14 +243,16 @@ EXPERT_SP = Rule(
     says="with tp > 1 and etp other than tp, routed layers need sequence parallelism (else every rank routes every token)",
     reads=("tp", "sp", "etp"),
     broken=_etp_sp_broken,
-    message=lambda c, f: f"tp {c['tp']} without sequence parallelism would route every token {c['tp']} times with etp {c['etp']}",
+    message=lambda c, f: (
+        f"tp {c['tp']} without sequence parallelism would route every token {c['tp']} times with etp {c['etp']}"
+    ),
     remedy=lambda c, f: f"switch sequence parallelism on, or use etp {c['tp']}",
     source="Megatron-Core MoE layer",
 )
 
 
 def _replicate_broken(c: Columns, f: Facts) -> BoolArray:
-    return c["dp"] % c["dp_replicate"] != 0
+    return np.asarray(c["dp"] % c["dp_replicate"] != 0)
 
 
 REPLICATE = Rule(
@@ -252,11 +266,26 @@ REPLICATE = Rule(
 )
 
 
+def _replicas_broken(c: Columns, f: Facts) -> BoolArray:
+    return np.asarray((c["zero"] == 0) & (c["dp_replicate"] != c["dp"]))
+
+
+REPLICAS = Rule(
+    id="replicas",
+    says="without sharding (ZeRO 0) every data-parallel rank is a replica: dp_replicate = dp",
+    reads=("dp", "zero", "dp_replicate"),
+    broken=_replicas_broken,
+    message=lambda c, f: f"ZeRO 0 makes all dp {c['dp']} ranks replicas, not {c['dp_replicate']}",
+    remedy=lambda c, f: f"use dp_replicate {c['dp']}, or zero 1 or more",
+    source="dp = dp_replicate · dp_shard",
+)
+
+
 def _expert_replicate_broken(c: Columns, f: Facts) -> BoolArray:
     if f.graph.spec.moe is None:
         return np.zeros(len(c["tp"]), dtype=bool)
     edp = (c["tp"] * c["cp"] * c["dp"]) // (c["etp"] * c["ep"])
-    return (c["zero"] > 0) & (edp % c["dp_replicate"] != 0)
+    return np.asarray((c["zero"] > 0) & (edp % c["dp_replicate"] != 0))
 
 
 EXPERT_REPLICATE = Rule(
@@ -271,7 +300,7 @@ EXPERT_REPLICATE = Rule(
 
 
 def _virtual_broken(c: Columns, f: Facts) -> BoolArray:
-    return (c["vpp"] > 1) & (c["pp"] == 1)
+    return np.asarray((c["vpp"] > 1) & (c["pp"] == 1))
 
 
 VIRTUAL = Rule(
@@ -286,7 +315,7 @@ VIRTUAL = Rule(
 
 
 def _interleaved_broken(c: Columns, f: Facts) -> BoolArray:
-    return (c["vpp"] > 1) & ((c["micro_batches"] < c["pp"]) | (c["micro_batches"] % c["pp"] != 0))
+    return np.asarray((c["vpp"] > 1) & ((c["micro_batches"] < c["pp"]) | (c["micro_batches"] % c["pp"] != 0)))
 
 
 INTERLEAVED_BATCH = Rule(
@@ -312,6 +341,7 @@ ELEMENTARY: tuple[Rule, ...] = (
     SEQUENCE_SP,
     EXPERT_SP,
     REPLICATE,
+    REPLICAS,
     EXPERT_REPLICATE,
     MICRO_BATCH,
     VIRTUAL,

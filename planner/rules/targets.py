@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardwright.planner.plans import BoolArray, RECOMPUTE_MODES
+from shardwright.planner.plans import RECOMPUTE_MODES, BoolArray
 from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 

@@ -1,0 +1,1 @@
+"""Pipeline schedules: price and in-flight activations, one module each."""

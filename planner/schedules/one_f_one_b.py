@@ -22,7 +22,7 @@ def rows(times: StageTimes) -> FloatArray:
     before, after = times.around()
     warm_up = np.minimum(times.micro_batches, times.pp - times.last_rank)
     wait = np.maximum(after - (warm_up - 1) * times.forward_s, 0.0)
-    return times.micro_batches * times.both_s + before + wait
+    return np.asarray(times.micro_batches * times.both_s + before + wait)
 
 
 def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArray) -> FloatArray:

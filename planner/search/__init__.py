@@ -1,0 +1,1 @@
+"""The search: declared space, scan, ranking, near misses."""

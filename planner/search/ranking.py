@@ -1,14 +1,14 @@
 """Ranks priced candidates: ties first by simplicity, then by time.
 
-With b the least step time of a plan that some framework can launch, tie group 1 holds every plan with t <= b·(1 + tie); group n + 1
-starts at the fastest plan that no earlier group holds, and reaches as far. Inside a group plans come by simplicity
+With b the least step time of a plan that some framework can launch, tie group 1 holds every plan with t <= b·(1 + tie);
+group n + 1 starts at the fastest plan that no earlier group holds, and reaches as far. Inside a group plans come by simplicity
 
-    simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, uneven counting, schedules other than 1F1B)
-                 + 100 where no framework can launch the plan
+    simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, counted embedding or head,
+                 GPipe) + 100 where no framework can launch the plan
 
-then by step time, then by their place in the space: a total order, so that output is stable. Of the plans that share tp,
-sp, cp, pp, ep, etp and micro-batch (a *family*) only the first is shown, so that the ten best are ten different meshes rather than
-ten ways to write one.
+then by step time, then by their place in the space: a total order, so that output is stable. Of the plans that
+share tp, sp, cp, pp, ep, etp and micro-batch (a *family*) only the first is shown, so that the ten best are ten different
+meshes rather than ten ways to write one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _group_end(problem: Problem, made: Scan, order: IntArray, start: int, tie: f
 def launchable(problem: Problem, made: Scan, rows: IntArray) -> BoolArray:
     """Where some framework can express a candidate."""
     able = expressible(columns_of(made.batch.take(rows)), facts_of(problem))
-    return np.logical_or.reduce(list(able.values()))
+    return np.asarray(np.logical_or.reduce(list(able.values())))
 
 
 def simplicity(problem: Problem, made: Scan, rows: IntArray) -> IntArray:

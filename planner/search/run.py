@@ -112,12 +112,16 @@ def _check(search: SearchOptions) -> None:
     if not 1 <= search.top <= MAX_TOP:
         raise InvalidValueError(f"{search.top} plans", where="--top", hint=f"give 1 to {MAX_TOP}")
     if not 0 <= search.tie_percent <= MAX_TIE_PERCENT:
-        raise InvalidValueError(f"a tie of {search.tie_percent} %", where="--tie", hint=f"give 0 to {MAX_TIE_PERCENT:g} %; 0 is off")
+        raise InvalidValueError(
+            f"a tie of {search.tie_percent} %", where="--tie", hint=f"give 0 to {MAX_TIE_PERCENT:g} %; 0 is off"
+        )
     if not 1 <= search.workers <= 256:
         raise InvalidValueError(f"{search.workers} workers", where="--workers", hint="give 1 to 256")
 
 
-def _reporter(space: Space, legal: Legal, on_progress: Callable[[Progress], None] | None) -> Callable[[int, float | None], None] | None:
+def _reporter(
+    space: Space, legal: Legal, on_progress: Callable[[Progress], None] | None
+) -> Callable[[int, float | None], None] | None:
     if on_progress is None:
         return None
     rejected = space.candidates - len(legal)
@@ -131,7 +135,12 @@ def _reporter(space: Space, legal: Legal, on_progress: Callable[[Progress], None
 def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:
     rows, groups = ranked(problem, made, search.top, search.tie_percent / 100)
     inputs = problem.to_inputs()
-    inputs["search"] |= {"fixed": dict(search.fix), "effort": search.effort, "tie_percent": search.tie_percent, "target_version": None}
+    inputs["search"] |= {
+        "fixed": dict(search.fix),
+        "effort": search.effort,
+        "tie_percent": search.tie_percent,
+        "target_version": None,
+    }
     plans = _described(problem, made, rows)
     for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
         record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}

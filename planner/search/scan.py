@@ -19,14 +19,21 @@ from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.pricing import Context, make_context, price
 from shardwright.planner.cost.stages import Split, even_chunks, fold
-from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, RECOMPUTED_SHARE, FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import (
+    ALL_LAYERS,
+    RECOMPUTE_CHOICES,
+    RECOMPUTE_MODES,
+    RECOMPUTED_SHARE,
+    FloatArray,
+    IntArray,
+    PlanBatch,
+)
 from shardwright.planner.problem import Problem
 from shardwright.planner.search.space import Legal
 
 CHUNK = 16_384
 """Plans priced at once; the arrays of a chunk fit into the processor's cache better than those of all."""
 
-ALL_LAYERS = 2**31 - 1
 _RUN_BUCKETS = np.array([1, 2, 3, 4, 6, 8, 16, 32, 64])
 
 
@@ -65,7 +72,21 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
     covered = np.ceil(share * -(-layers // columns["pp"])).astype(np.int64)
     partial = choice >= len(RECOMPUTE_MODES)
     mode = np.where(partial, RECOMPUTE_CHOICES.index("full"), choice)
-    names = ("tp", "sp", "cp", "pp", "vpp", "ep", "etp", "dp", "dp_replicate", "micro_batch", "micro_batches", "zero", "schedule")
+    names = (
+        "tp",
+        "sp",
+        "cp",
+        "pp",
+        "vpp",
+        "ep",
+        "etp",
+        "dp",
+        "dp_replicate",
+        "micro_batch",
+        "micro_batches",
+        "zero",
+        "schedule",
+    )
     batch = PlanBatch(
         **{name: columns[name] for name in names},
         recompute=mode,
@@ -124,5 +145,3 @@ def _priced(
         return
     with ThreadPoolExecutor(workers) as pool:
         yield from zip(chunks, pool.map(one, chunks), strict=True)
-
-

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
+from shardwright.planner.cost.stages import SPLIT_KINDS
 from shardwright.planner.plans import RECOMPUTE_CHOICES, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import DERIVED, Facts, Rule, divisors, facts_of
 from shardwright.planner.rules.registry import AXIS_ORDER, last_axis, rules_for
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
-from shardwright.planner.cost.stages import SPLIT_KINDS
 
 MAX_TP, MAX_CP = 72, 64
 CP_TOKENS = 1024
@@ -151,7 +151,9 @@ def fixed_value(name: str, text: str) -> tuple[str, int]:
     axis = FIX_ALIASES.get(name, name)
     if axis not in AXIS_ORDER:
         if axis in DERIVED:
-            raise ConflictError(f"{axis} follows from the other degrees", where="--fix", hint="fix " + " and ".join(DERIVED[axis]))
+            raise ConflictError(
+                f"{axis} follows from the other degrees", where="--fix", hint="fix " + " and ".join(DERIVED[axis])
+            )
         raise unknown_name("axis", name, [*AXIS_ORDER, *FIX_ALIASES], where="--fix")
     if axis in _WORDS:
         if text not in _WORDS[axis]:
@@ -193,7 +195,9 @@ def _extended(columns: Mapping[str, IntArray], axis: str, values: Sequence[int])
     return made
 
 
-def _tested(columns: dict[str, IntArray], rule: Rule, facts: Facts, weight: int, rejected: dict[str, int]) -> dict[str, IntArray]:
+def _tested(
+    columns: dict[str, IntArray], rule: Rule, facts: Facts, weight: int, rejected: dict[str, int]
+) -> dict[str, IntArray]:
     """Candidates that keep a rule; the others are counted."""
     broken = rule.broken(columns, facts)
     count = int(broken.sum())

@@ -130,7 +130,7 @@ def stack_from_dict(data: Mapping[str, Any]) -> StackProfile:
     if set(data) != wanted:
         odd = sorted(set(data) ^ wanted)
         raise DamagedFileError(f"the stack profile {data.get('id')!r} has missing or unknown fields: {', '.join(odd)}")
-    made = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     return StackProfile(**made)
 
 
