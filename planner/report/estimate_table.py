@@ -17,7 +17,7 @@ from shardwright.planner.report.time_table import time_waterfall
 
 def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     """Everything `estimate` shows; of a plan that cannot be priced, what is wrong with it."""
-    parts = [header(estimate), paragraph(_degrees(estimate["parallel"]), indent=0), heading(_verdict(estimate))]
+    parts = [header(estimate), paragraph(_degrees(estimate), indent=0), heading(_verdict(estimate))]
     parts += [_violation(v) for v in estimate["violations"]]
     if estimate["predicted"] is not None:
         parts += [paragraph(_predicted(estimate["predicted"]))]
@@ -29,7 +29,8 @@ def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     return parts + [paragraph(f"warning: {text}", style="yellow", indent=0) for text in estimate["warnings"]]
 
 
-def _degrees(p: Mapping[str, Any]) -> str:
+def _degrees(estimate: Mapping[str, Any]) -> str:
+    p = estimate["parallel"]
     named = [f"{name} {p[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if p[name] != 1 or name in ("tp", "pp")]
     if p["world_size"] is None:
         return ", ".join([*named, f"micro-batch {p['micro_batch']}", f"zero {p['zero_stage']}"])
@@ -40,7 +41,7 @@ def _degrees(p: Mapping[str, Any]) -> str:
         f"{p['micro_batches']} micro-batches of {p['micro_batch']}",
         *schedule,
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
-        f"recompute {recompute(p['recompute'])}",
+        f"recompute {recompute(estimate, {})}",
         words.many(p["world_size"], "GPU"),
     ]
     return ", ".join(named + rest)

@@ -55,5 +55,8 @@ def _lines(item: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in item.items():
         if isinstance(value, Mapping):
             yield from _lines(value, f"{prefix}{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            for number, part in enumerate(value, 1):
+                yield from _lines(part, f"{prefix}{name}.{number}.")
         else:
             yield prefix + name, words.plain(value)

@@ -135,11 +135,14 @@ def _rules() -> list[dict[str, Any]]:
 
 
 def _named(items: Callable[[], list[dict[str, Any]]], kind: str) -> Callable[[str], dict[str, Any]]:
+    """Finds an item by its id; a rule of several cases gives all of them."""
+
     def find(name: str) -> dict[str, Any]:
-        found = {str(item["id"]): item for item in items()}
-        if name not in found:
-            raise unknown_name(kind, name, found, where=f"{WHERE} {kind}s")
-        return found[name]
+        everything = items()
+        found = [item for item in everything if item["id"] == name]
+        if not found:
+            raise unknown_name(kind, name, [str(item["id"]) for item in everything], where=f"{WHERE} {kind}s")
+        return found[0] if len(found) == 1 else {"id": name, "cases": found}
 
     return find
 

@@ -10,7 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from shardwright.planner.report import words
-from shardwright.planner.report.style import paragraph, table
+from shardwright.planner.report.plan_table import layers_of
+from shardwright.planner.report.style import BARS, paragraph, table
 
 PARTS = {
     "parameters_bytes": "params",
@@ -26,7 +27,7 @@ BAR = 7
 
 def memory_parts(estimate: Mapping[str, Any]) -> list[Any]:
     """The table, and the reading of each meter."""
-    shown = table("stage", "layers", *PARTS.values(), "total", "of", "", left=("",))
+    shown = table("stage", "layers", *PARTS.values(), "total", "of", BARS)
     for stages in _alike(estimate["stages"]):
         memory = stages[0]["memory"]
         shown.add_row(
@@ -43,7 +44,7 @@ def memory_parts(estimate: Mapping[str, Any]) -> list[Any]:
 def _alike(stages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     def reading(stage: Mapping[str, Any]) -> tuple[str, ...]:
         memory = stage["memory"]
-        return (layer_count(stage), *(words.gib(memory[k]) for k in (*PARTS, "total_bytes", "capacity_bytes")))
+        return (str(layers_of(stage)), *(words.gib(memory[k]) for k in (*PARTS, "total_bytes", "capacity_bytes")))
 
     return [list(group) for _, group in groupby(stages, key=reading)]
 
@@ -54,12 +55,7 @@ def _span(stages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _layers(stages: Sequence[Mapping[str, Any]]) -> str:
-    return layer_count(stages[0]) + (" each" if len(stages) > 1 else "")
-
-
-def layer_count(stage: Mapping[str, Any]) -> str:
-    """Layers of a stage, over all its virtual chunks."""
-    return str(sum(last - first + 1 for first, last in (chunk for chunk in stage["layers"] if chunk)))
+    return str(layers_of(stages[0])) + (" each" if len(stages) > 1 else "")
 
 
 def _peak(memory: Mapping[str, Any]) -> str:

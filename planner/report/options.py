@@ -76,7 +76,7 @@ MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each 
 MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]
 Objective = Annotated[str, option(JOB, "throughput (default)", metavar="O")]
 
-Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=10_000)]
+Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]
 Fix = Annotated[list[str] | None, option(SEARCH, "hold degrees: tp=4,pp=2", metavar="K=V,...")]
 Effort = Annotated[str, option(SEARCH, "scan search (default) prove", metavar="E")]
 Tie = Annotated[float, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", metavar="PCT", min=0, max=3)]

@@ -2,7 +2,8 @@
 
     plan_parts(result) -> parts for `style.to_text`
 
-Columns whose degree is 1 in every plan are left out (cp, ep, vpp), so that the table keeps to 80 columns.
+Columns that say nothing are left out (cp, ep, vpp of 1, the schedule without pipelines), and the bars take what is
+left of 80 columns.
 Where nothing fits, the nearest misses are shown with what is short and what would help.
 """
 
@@ -12,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.planner.report import words
-from shardwright.planner.report.style import heading, paragraph, table
+from shardwright.planner.report.style import BARS, WIDTH, heading, paragraph, table
 from shardwright.planner.report.time_table import where_the_step_goes
 
-SCHEDULES = {"interleaved-1f1b": "int-1f1b"}
+SCHEDULES = {"interleaved-1f1b": "inter", "dualpipe-v": "dual-v"}
 RECOMPUTE = {"selective": "sel"}
-BAR = 8
-LEFT = ("schedule", "recomp", "")
+BAR, SHORTEST_BAR = 8, 3
+LEFT = ("sched", "recomp")
 
 
 def plan_parts(result: Mapping[str, Any]) -> list[Any]:
@@ -54,51 +55,64 @@ def header(result: Mapping[str, Any]) -> Any:
 
 def _plans(plans: Sequence[Mapping[str, Any]]) -> Any:
     optional = optional_columns(plans)
-    shown = table("#", "tie", *degree_names(optional), "step", "tok/s/GPU", "MFU", "GiB", "", left=LEFT)
-    for plan in plans:
-        predicted, memory = plan["predicted"], plan["memory"]
-        shown.add_row(
-            str(plan["rank"]),
-            str(plan["tie_group"]),
-            *degree_cells(plan["parallel"], optional),
-            words.seconds(predicted["step_time_s"], 4),
-            words.count(predicted["tokens_per_s_per_gpu"]),
-            words.percent(predicted["mfu"], 1).removesuffix(" %"),
-            words.gib(memory["peak_bytes"]),
-            words.bar(memory["peak_bytes"] / memory["capacity_bytes"], BAR),
-        )
+    names = ("#", "tie", *degree_names(optional), "step", "tok/s/GPU", "MFU", "GiB")
+    rows = [_row(plan, optional) for plan in plans]
+    taken = sum(1 + max(map(len, column)) for column in zip(names, *rows, strict=True))
+    room = min(BAR, WIDTH - taken)
+    if room < SHORTEST_BAR:
+        shown = table(*names, left=LEFT)
+        for row in rows:
+            shown.add_row(*row)
+        return shown
+    shown = table(*names, BARS, left=LEFT)
+    for row, plan in zip(rows, plans, strict=True):
+        shown.add_row(*row, words.bar(plan["memory"]["peak_bytes"] / plan["memory"]["capacity_bytes"], room))
     return shown
 
 
+def _row(plan: Mapping[str, Any], optional: Sequence[str]) -> tuple[str, ...]:
+    predicted = plan["predicted"]
+    return (
+        str(plan["rank"]),
+        str(plan["tie_group"]),
+        *degree_cells(plan, optional),
+        words.seconds(predicted["step_time_s"], 4),
+        words.count(predicted["tokens_per_s_per_gpu"]),
+        words.percent(predicted["mfu"]).removesuffix(" %"),
+        words.gib(plan["memory"]["peak_bytes"]),
+    )
+
+
 def optional_columns(plans: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The degrees of cp, vpp and ep that differ from 1 in some plan."""
-    return tuple(name for name in ("cp", "vpp", "ep") if any(p["parallel"][name] != 1 for p in plans))
+    """Those of cp, vpp, ep that are not 1 in some plan, and the schedule if some plan has a pipeline."""
+    degrees = tuple(name for name in ("cp", "vpp", "ep") if any(p["parallel"][name] != 1 for p in plans))
+    return (*degrees, *(["sched"] if any(p["parallel"]["pp"] > 1 for p in plans) else []))
 
 
 def degree_names(optional: Sequence[str]) -> tuple[str, ...]:
     """Headings of `degree_cells`."""
     pipeline = "pp×v" if "vpp" in optional else "pp"
-    context, expert = (tuple(n for n in (name,) if n in optional) for name in ("cp", "ep"))
-    return ("tp", *context, pipeline, *expert, "dp", "z", "mb", "schedule", "recomp")
+    context, expert, schedule = (tuple(n for n in (name,) if n in optional) for name in ("cp", "ep", "sched"))
+    return ("tp", *context, pipeline, *expert, "dp", "z", "mb", *schedule, "recomp")
 
 
-def degree_cells(parallel: Mapping[str, Any], optional: Sequence[str]) -> tuple[str, ...]:
+def degree_cells(plan: Mapping[str, Any], optional: Sequence[str]) -> tuple[str, ...]:
     """One plan's degrees as cells."""
+    parallel = plan["parallel"]
     pipeline = str(parallel["pp"])
     if "vpp" in optional and parallel["vpp"] != 1:
         pipeline += f"×{parallel['vpp']}"
-    context = [str(parallel["cp"])] if "cp" in optional else []
-    expert = [_expert(parallel)] if "ep" in optional else []
+    schedule = SCHEDULES.get(parallel["schedule"], parallel["schedule"]) if parallel["pp"] > 1 else words.UNKNOWN
     return (
         str(parallel["tp"]),
-        *context,
+        *([str(parallel["cp"])] if "cp" in optional else []),
         pipeline,
-        *expert,
+        *([_expert(parallel)] if "ep" in optional else []),
         data_parallel(parallel),
         str(parallel["zero_stage"]),
         str(parallel["micro_batch"]),
-        SCHEDULES.get(parallel["schedule"], parallel["schedule"]) if parallel["pp"] > 1 else words.UNKNOWN,
-        recompute(parallel["recompute"]),
+        *([schedule] if "sched" in optional else []),
+        recompute(plan, RECOMPUTE),
     )
 
 
@@ -109,14 +123,24 @@ def data_parallel(parallel: Mapping[str, Any]) -> str:
     return f"{parallel['dp_replicate']}×{parallel['dp_shard']}"
 
 
-def recompute(value: Mapping[str, Any]) -> str:
-    """The mode, with the layers of a stage where only some are recomputed."""
-    mode = RECOMPUTE.get(value["mode"], value["mode"])
-    layers = value["layers"]
-    if value["mode"] != "full" or not layers:
-        return str(mode)
-    most = max(layers) if isinstance(layers, list) else layers
-    return f"{mode} {most}"
+def recompute(plan: Mapping[str, Any], short: Mapping[str, str]) -> str:
+    """The mode, with the layers of a stage where only some are recomputed.
+
+    Args:
+        plan: an ESTIMATE.
+        short: shorter words for modes.
+    """
+    value = plan["parallel"]["recompute"]
+    mode, layers = value["mode"], value["layers"]
+    covered = max(layers, default=0) if isinstance(layers, list) else layers
+    if mode != "full" or covered is None or covered >= max(map(layers_of, plan["stages"]), default=0):
+        return short.get(mode, str(mode))
+    return f"{mode} {covered}"
+
+
+def layers_of(stage: Mapping[str, Any]) -> int:
+    """Layers of a stage, over all its virtual chunks."""
+    return sum(chunk[1] - chunk[0] + 1 for chunk in stage["layers"] if chunk)
 
 
 def _expert(parallel: Mapping[str, Any]) -> str:
@@ -142,7 +166,7 @@ def _misses(misses: Sequence[Mapping[str, Any]]) -> list[Any]:
         memory = miss["memory"]
         shown.add_row(
             str(number),
-            *degree_cells(miss["parallel"], optional),
+            *degree_cells(miss, optional),
             words.gib(memory["peak_bytes"]),
             words.gib(memory["capacity_bytes"]),
             words.gib(miss["shortage_bytes"]),
@@ -151,11 +175,13 @@ def _misses(misses: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def _remedies(number: int, remedies: Sequence[Mapping[str, Any]]) -> str:
-    said = []
-    for remedy in remedies:
-        time = f", {words.seconds(remedy['step_time_s'])}" if remedy["step_time_s"] is not None else ""
-        said.append(f"{remedy['change']} → {'fits' if remedy['feasible'] else 'still too large'}{time}")
-    return f"miss {number}: " + "; ".join(said)
+    return f"miss {number}: " + "; ".join(map(_remedy, remedies))
+
+
+def _remedy(remedy: Mapping[str, Any]) -> str:
+    if remedy["feasible"]:
+        return f"{remedy['change']} → fits, {words.seconds(remedy['step_time_s'])}"
+    return f"{remedy['change']} → still too large" if remedy["step_time_s"] is not None else str(remedy["change"])
 
 
 def search_account(search: Mapping[str, Any]) -> list[Any]:

@@ -262,8 +262,9 @@ class Remedy(Record):
     """A change to a plan that does not fit."""
 
     change: str
-    feasible: bool
+    feasible: bool | None = Field(description="null where it was not priced")
     step_time_s: Seconds | None
+    peak_bytes: Bytes | None = None
 
 
 class NearMiss(EstimateBody):

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 MAX_WIDTH = 120
+BARS = ""
+"""Heading of a column of bars."""
 
 _ASCII = str.maketrans(
     {
@@ -101,14 +103,15 @@ def encodable(text: str, encoding: str) -> str:
 
 
 def table(*columns: str, title: str | None = None, left: Iterable[str] = ()) -> Table:
-    """An unboxed table; columns are right-aligned except those named in `left`."""
+    """An unboxed table; columns are right-aligned except those named in `left`, which wrap unless they come first."""
     from rich.table import Table
 
     made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", header_style="bold")
     left_columns = set(left)
     for number, name in enumerate(columns):
-        wraps = number > 0 and name in left_columns
-        made.add_column(name, justify="left" if name in left_columns else "right", no_wrap=not wraps, overflow="fold")
+        wraps = number > 0 and name in left_columns and name != BARS
+        justify: Literal["left", "right"] = "left" if name in left_columns or name == BARS else "right"
+        made.add_column(name, justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "crop")
     return made
 
 

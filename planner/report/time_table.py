@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.planner.report import words
-from shardwright.planner.report.style import table
+from shardwright.planner.report.style import BARS, table
 
 LABELS = {
     "compute_s": "compute",
@@ -29,7 +29,7 @@ BAR = 30
 def time_waterfall(time: Mapping[str, float]) -> Any:
     """A bar a part, longest possible bar = the whole step; parts of zero are left out."""
     total = sum(time[name] for name in LABELS)
-    shown = table("part", "time", "share", "", left=("part", ""))
+    shown = table("part", "time", "share", BARS, left=("part",))
     for name, label in LABELS.items():
         if time[name] > 0:
             shown.add_row(

@@ -74,10 +74,10 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def bar(fraction: float, width: int) -> str:
-    """A bar of `width` cells, filled to a fraction; beyond 1 the last cell is an arrow."""
+    """A bar of `width` cells, full only at 1 and empty only at 0; beyond 1 the last cell is an arrow."""
     if fraction > 1:
         return "█" * (width - 1) + "▶"
-    filled = round(max(0.0, fraction) * width)
+    filled = int(max(0.0, fraction) * width)
     if fraction > 0:
         filled = max(filled, 1)
     return "█" * filled + "░" * (width - filled)

@@ -234,7 +234,8 @@ def nothing_fits() -> dict[str, Any]:
         "shortage_bytes": 12 * GIB,
         "remedies": [
             {"change": "recompute=full", "feasible": True, "step_time_s": 17.1},
-            {"change": "micro_batch=1", "feasible": False, "step_time_s": None},
+            {"change": "micro_batch=1", "feasible": False, "step_time_s": 13.0},
+            {"change": "twice the GPUs", "feasible": None, "step_time_s": None, "peak_bytes": None},
         ],
     }
     account = search_account(fits=0, best_step_time_s=None, lower_bound_step_time_s=None, gap=None)

@@ -1,0 +1,314 @@
+"""Manners: where things are printed, exit codes, and one shape for every error."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import JOB
+
+import shardwright as package
+from shardwright import cli
+from shardwright.errors import LimitReachedError
+from shardwright.planner.report import failures
+
+ROOT = Path(__file__).parents[2]
+PLAN, ESTIMATE = ("plan", *JOB), ("estimate", *JOB)
+
+
+def program(*arguments, **environment):
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+# --- help --------------------------------------------------------------------------------------------
+
+
+def test_no_arguments_is_help_on_standard_output(shardwright):
+    done = shardwright()
+    assert done.code == 0
+    assert done.err == ""
+    assert done.out == shardwright("--help").out
+    assert all(name in done.out for name in ("plan", "estimate", "validate", "show", "schema", "Exit codes"))
+
+
+@pytest.mark.parametrize("command", ["plan", "estimate", "validate", "show", "schema"])
+def test_each_command_has_help(shardwright, command):
+    done = shardwright(command, "--help")
+    assert done.code == 0
+    assert done.err == ""
+    assert done.out == shardwright(command, "-h").out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+# --- bad input ---------------------------------------------------------------------------------------
+
+NEAREST = {
+    "model": (("plan", "lama3.1-8b", *JOB[1:]), "unknown-name", "MODEL", "llama3.1-8b"),
+    "node": ((*PLAN[:2], "--cluster", "dgx-h1000:1", *JOB[3:]), "unknown-name", "--cluster", "dgx-h100"),
+    "command": (("plam",), "unknown-name", "shardwright", "plan"),
+    "option": (("plan", "--gobal-batch", 3), "unknown-name", "shardwright plan", "--global-batch"),
+    "degree of a search": ((*PLAN, "--tp", 4), "unknown-name", "shardwright plan", "--fix tp=N"),
+    "format": (("show", "models", "--format", "jsom"), "unknown-name", "--format", "json"),
+    "kind": (("show", "modles"), "unknown-name", "show", "models"),
+    "name": (("show", "devices", "h100-sxm5-90g"), "unknown-name", "", "h100-sxm5-80g"),
+    "rule": (("show", "rules", "kv-head"), "unknown-name", "show rules", "kv-heads"),
+    "schema": (("schema", "plan-reslt"), "unknown-name", "NAME", "plan-result"),
+    "effort": ((*PLAN, "--effort", "proof"), "unknown-name", "--effort", "prove"),
+    "objective": ((*PLAN, "--objective", "thruput"), "unknown-name", "--objective", "throughput"),
+    "framework": ((*PLAN, "--framework", "megatorn"), "unknown-name", "--framework", "megatron"),
+    "precision": ((*PLAN, "--precision", "bfloat16"), "unknown-name", "--precision", "bf16"),
+    "optimizer": ((*PLAN, "--optimizer", "adamw-8bit"), "unknown-name", "--optimizer", "adam-8bit"),
+    "gradient": ((*PLAN, "--grad-dtype", "fp23"), "unknown-name", "--grad-dtype", "fp32"),
+    "stack": ((*PLAN, "--stack", "megatron-cor"), "unknown-name", "--stack", "megatron-core"),
+    "meter": ((*PLAN, "--memory-meter", "reservd"), "unknown-name", "--memory-meter", "reserved"),
+    "what-if": ((*PLAN, "--set", "cluster.memry_bytes=1"), "unknown-name", "--set cluster.memry_bytes", "memory_bytes"),
+    "recompute": ((*ESTIMATE, "--recompute", "ful"), "unknown-name", "--recompute", "full"),
+    "schedule": ((*ESTIMATE, "--pp", 2, "--schedule", "1f1c"), "unknown-name", "--schedule", "1f1b"),
+    "fit": (("validate", "x.csv", "--fit", "al"), "unknown-name", "--fit", "all"),
+}
+
+REFUSED = {
+    "no model": ("plan", "--cluster", "dgx-h100:1"),
+    "no cluster": ("plan", "llama3.1-8b", "--seq-len", 8, "--global-batch", 8),
+    "no kind": ("show",),
+    "two models": ("plan", "llama3.1-8b", *JOB),
+    "text for a number": ("plan", "llama3.1-8b", "--cluster", "dgx-h100:1", "--seq-len", "8k", "--global-batch", 8),
+    "negative batch": (*PLAN[:-1], -8),
+    "no batch": (*PLAN[:-1], 0),
+    "huge batch": (*PLAN[:-1], 10**30),
+    "no value": ("plan", "llama3.1-8b", "--cluster"),
+    "top 0": (*PLAN, "--top", 0),
+    "tie too wide": (*PLAN, "--tie", 50),
+    "tie not a number": (*PLAN, "--tie", "nan"),
+    "margin not a number": (*PLAN, "--memory-margin", "nan"),
+    "negative margin": (*PLAN, "--memory-margin", -1),
+    "no such count": (*PLAN, "--gpus", 9),
+    "cluster without count": ("plan", "llama3.1-8b", "--cluster", "dgx-h100", *JOB[3:]),
+    "no such file": ("plan", "missing/config.json", *JOB[1:]),
+    "objective to come": (*PLAN, "--objective", "cost"),
+    "fix without value": (*PLAN, "--fix", "tp"),
+    "fix empty": (*PLAN, "--fix", ""),
+    "fix unknown": (*PLAN, "--fix", "ttp=4"),
+    "fix no number": (*PLAN, "--fix", "tp=four"),
+    "fix that cannot be": (*PLAN, "--fix", "tp=0"),
+    "what-if without value": (*PLAN, "--set", "cluster.memory_bytes"),
+    "degree 0": (*ESTIMATE, "--tp", 0),
+    "negative degree": (*ESTIMATE, "--pp", -2),
+    "zero 4": (*ESTIMATE, "--zero", 4),
+    "rank without plan": (*ESTIMATE, "--rank", 1),
+    "layers no numbers": (*ESTIMATE, "--layers-per-stage", "a,b"),
+    "layers do not sum": (*ESTIMATE, "--pp", 2, "--layers-per-stage", "1,2"),
+    "plan missing": ("estimate", "--plan", "missing.json"),
+    "runs missing": ("validate", "missing.csv"),
+}
+
+CONFLICTS = {
+    "option twice": ("estimate", *JOB, "--tp", 2, "--tp=4"),
+    "sequence twice": (*PLAN, "--seq-len", 4096),
+    "on and off": (*ESTIMATE, "--sequence-parallel", "--no-sequence-parallel"),
+    "fixed twice": (*PLAN, "--fix", "tp=4", "--fix", "tp=8"),
+    "set twice": (*PLAN, "--set", "model.layers=2", "--set", "model.layers=3"),
+    "plan and degree": ("estimate", "--plan", "x.json", "--tp", 2),
+    "plan and model": ("estimate", "llama3.1-8b", "--plan", "x.json"),
+    "plan and sequence": ("estimate", "--plan", "x.json", "--seq-len", 8),
+    "plan and precision": ("estimate", "--plan", "x.json", "--precision", "bf16"),
+    "plan and switch": ("estimate", "--plan", "x.json", "--no-sequence-parallel"),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_a_wrong_word_gets_the_nearest_right_one(shardwright, name):
+    arguments, code, where, word = NEAREST[name]
+    done = shardwright(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert f"  hint: did you mean {word}" in done.err or word in done.err.partition("  hint: ")[2]
+    if name != "format":
+        error = shardwright(*arguments, "--format", "json").error
+        assert error["code"] == code
+        assert error["where"].startswith(where)
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *CONFLICTS])
+def test_misuse_is_refused_with_a_reason(shardwright, name):
+    arguments = {**REFUSED, **CONFLICTS}[name]
+    done = shardwright(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert len(done.err) > 30
+    as_json = shardwright(*arguments, "--format", "json")
+    assert as_json.code == 2
+    assert as_json.out == ""
+    assert as_json.error.keys() == {"code", "message", "where", "hint"}
+    assert as_json.error["code"] not in {"error", "internal"}
+    assert as_json.error["message"]
+    assert as_json.error["where"] or as_json.error["hint"]
+
+
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_two_sources_for_one_value_are_a_conflict(shardwright, name):
+    assert shardwright(*CONFLICTS[name], "--format", "json").error["code"] == "conflict"
+
+
+def test_the_same_value_twice_is_no_conflict(shardwright):
+    assert shardwright(*ESTIMATE, "--tp", 2, "--tp=2").code == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"model_type": "llama", "hidden_size": NaN', "[]", "\x00", '{"kind": "plan-result"}']
+)
+def test_damaged_files_are_refused_with_their_name(shardwright, tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    for arguments in (("plan", path, *JOB[1:]), ("estimate", "--plan", path)):
+        done = shardwright(*arguments, "--format", "json")
+        assert done.code == 2
+        assert done.out == ""
+        assert str(path) in done.error["where"]
+
+
+def test_a_rank_that_is_not_there(shardwright, saved_result):
+    error = shardwright("estimate", "--plan", saved_result, "--rank", 9, "--format", "json").error
+    assert error["where"] == "--rank"
+    assert error["hint"] == "it has 1 to 3"
+
+
+# --- what is no misuse -------------------------------------------------------------------------------
+
+
+def raising(exception):
+    def search(**_):
+        raise exception
+
+    return search
+
+
+def test_a_bug_is_one_line_without_traceback(shardwright, monkeypatch):
+    monkeypatch.setattr("shardwright.planner.search.run.plan", raising(ZeroDivisionError("by\nzero")))
+    done = shardwright(*PLAN)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.splitlines()[0] == "error: this is a bug in shardwright: ZeroDivisionError: by zero"
+    assert shardwright(*PLAN, "--format", "json").error["code"] == "internal"
+
+
+def test_a_bug_shows_its_place_on_demand(monkeypatch, capsys):
+    monkeypatch.setenv("SHARDWRIGHT_DEBUG", "1")
+    monkeypatch.setattr("shardwright.planner.search.run.plan", raising(ZeroDivisionError()))
+    assert cli.run([str(a) for a in PLAN]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupted_is_130(shardwright, monkeypatch):
+    monkeypatch.setattr("shardwright.planner.search.run.plan", raising(KeyboardInterrupt()))
+    done = shardwright(*PLAN, "--format", "json")
+    assert done.code == 130
+    assert done.error["code"] == "interrupted"
+
+
+def test_a_limit_without_result_is_3(shardwright, monkeypatch):
+    monkeypatch.setattr("shardwright.planner.search.run.plan", raising(LimitReachedError("out of time")))
+    done = shardwright(*PLAN, "--format", "json")
+    assert done.code == 3
+    assert done.error["code"] == "limit-reached"
+
+
+def test_an_interrupted_search_still_shows_its_best(shardwright, monkeypatch, saved_result):
+    class Best:
+        exit_code = 0
+
+        def to_dict(self):
+            data = json.loads((saved_result / "result.json").read_text())
+            data["search"]["stopped"] = "interrupted"
+            return data
+
+    monkeypatch.setattr("shardwright.planner.search.run.plan", lambda **_: Best())
+    done = shardwright(*PLAN)
+    assert done.code == 130
+    assert "stopped early: interrupted" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "form"),
+    [
+        (["--format", "json"], "json"),
+        (["--format=yaml"], "yaml"),
+        (["--format", "csv", "--format", "json"], "json"),
+        (["--format"], ""),
+        ([], ""),
+    ],
+)
+def test_the_format_of_a_broken_command_line(arguments, form):
+    assert failures.wanted_format(arguments) == form
+
+
+# --- as a program ------------------------------------------------------------------------------------
+
+LOADED = """
+import contextlib, io, sys
+from shardwright.cli import run
+with contextlib.redirect_stdout(io.StringIO()):
+    assert run({arguments!r}) == 0
+print("\\n".join(sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], {"numpy", "networkx", "pydantic", "rich", "ruamel.yaml", "shardwright.planner.problem"}),
+        (["--version"], {"numpy", "networkx", "rich", "ruamel.yaml"}),
+        (["plan", "--help"], {"numpy", "networkx", "rich", "ruamel.yaml", "shardwright.planner.problem"}),
+        (["estimate", "--help"], {"numpy", "networkx", "rich", "ruamel.yaml", "shardwright.planner.problem"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_help_loads_nothing_slow(arguments, unwanted):
+    done = program("-c", LOADED.format(arguments=arguments))
+    assert done.returncode == 0, done.stderr
+    assert unwanted & set(done.stdout.split()) == set()
+
+
+def test_module_and_exit_code():
+    done = program("-m", "shardwright", "show", "nonsense", "--format", "json")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert json.loads(done.stderr)["error"]["code"] == "unknown-name"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    script = f"{sys.executable} -m shardwright show nodes --format json | head -c 10; exit ${{PIPESTATUS[0]}}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_terminals_without_unicode_get_ascii():
+    done = program("-m", "shardwright", *ESTIMATE, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert "####" in done.stdout
+
+
+# --- the façade --------------------------------------------------------------------------------------
+
+
+def test_the_facade_names_what_it_offers():
+    assert set(package.__all__) == set(dir(package))
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'plam'"):
+        _ = package.plam
+
+
+def test_the_facade_prices_as_the_program_does(shardwright):
+    price = package.estimate("llama3.1-8b", "dgx-h100:1", seq_len=8192, global_batch=64, degrees=package.Degrees(tp=2))
+    done = shardwright(*ESTIMATE, "--tp", 2, "--format", "json")
+    assert done.json["predicted"]["step_time_s"] == pytest.approx(price.to_dict()["predicted"]["step_time_s"], rel=1e-11)
