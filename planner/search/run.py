@@ -27,7 +27,7 @@ from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting, ranked
 from shardwright.planner.search.scan import Scan, scan
-from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal
+from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
 
 NEAR_MISSES = 3
 MAX_TOP = 1000
@@ -100,6 +100,8 @@ def plan(
     problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
     space = declare(problem, chosen.fix)
     legal = enumerate_legal(problem, space)
+    if len(legal) == 0:
+        raise no_plan(legal, chosen.fix)
     made = scan(problem, legal, workers=chosen.workers, on_progress=_reporter(space, legal, on_progress))
     data = _result(problem, chosen, space, legal, made)
     wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]

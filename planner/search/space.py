@@ -64,10 +64,14 @@ class Legal:
     Attributes:
         columns: free axes and what follows from them, [legal].
         rejected: candidates by the first rule they break, in rule order.
+        facts: what the rules know.
+        dead_end: where no candidate is legal, the rule that the last of them broke, and one of them.
     """
 
     columns: dict[str, IntArray]
     rejected: dict[str, int]
+    facts: Facts
+    dead_end: tuple[Rule, dict[str, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.columns["tp"])
@@ -173,6 +177,7 @@ def enumerate_legal(problem: Problem, space: Space) -> Legal:
     facts = facts_of(problem)
     rules = rules_for(problem.framework)
     rejected: dict[str, int] = {}
+    dead_end = None
     columns: dict[str, IntArray] = {"": np.zeros(1, dtype=np.int64)}
     left = space.candidates
     for position, axis in enumerate(AXIS_ORDER):
@@ -182,9 +187,24 @@ def enumerate_legal(problem: Problem, space: Space) -> Legal:
         _derive(columns, facts)
         for rule in rules:
             if last_axis(rule) == position:
-                columns = _tested(columns, rule, facts, left, rejected)
+                before, columns = columns, _tested(columns, rule, facts, left, rejected)
+                if len(columns[""]) == 0 and dead_end is None:
+                    dead_end = rule, {name: int(column[0]) for name, column in before.items()}
     del columns[""]
-    return Legal(columns=columns, rejected=rejected)
+    return Legal(columns=columns, rejected=rejected, facts=facts, dead_end=dead_end)
+
+
+def no_plan(legal: Legal, fix: Mapping[str, str]) -> ConflictError:
+    """The error for a space without a single legal candidate: what the last of them broke, and what would mend it."""
+    if legal.dead_end is None:  # pragma: no cover - only called where there is none
+        return ConflictError("no candidate is legal")
+    rule, candidate = legal.dead_end
+    reads = sorted({axis for axis in rule.axes if _SHOWN.get(axis, axis) in fix or axis in fix})
+    where = "--fix" if reads else "--global-batch" if rule.id.startswith("batch") else "--cluster"
+    facts = legal.facts
+    return ConflictError(
+        f"no plan keeps all rules: {rule.message(candidate, facts)}", where=where, hint=rule.remedy(candidate, facts)
+    )
 
 
 def _extended(columns: Mapping[str, IntArray], axis: str, values: Sequence[int]) -> dict[str, IntArray]:
