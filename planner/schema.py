@@ -5,7 +5,7 @@
     read_plan(path, rank)    (inputs, estimate) of one plan of such a file
 
 A file is JSON, or the folder that `plan -o` wrote, or `-` for standard input. Whatever is damaged is refused with
-its place. The records of plans are in `shardwright.planner.report.schema`.
+its place. The records of plans are in `shardwright.planner.records.schema`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
-from shardwright.planner.report.schema import AnyEstimate, Count, Estimate, PlanResult, Record
+from shardwright.planner.records.schema import AnyEstimate, Count, Estimate, PlanResult, Record
 
 SCHEMA_VERSION = 1
 RESULT_FILE = "result.json"

@@ -1,0 +1,1 @@
+"""The shapes of printed documents, as pydantic records."""
