@@ -63,7 +63,7 @@ def settle(problem: Problem, degrees: Degrees) -> Settled:
     zero = _zero(problem, degrees, dp)
     replicas = degrees.dp_replicate or (max(dp, 1) if zero == 0 else 1)
     columns |= {"dp": dp, "zero": zero, "dp_replicate": replicas}
-    broken = _broken(problem, columns)
+    broken = _broken(problem, columns | _choices(degrees))
     shown = columns | {"schedule": SCHEDULE_IDS[columns["schedule"]]}
     if dp == 0 or any(b["rule"] in UNPRICEABLE for b in broken):
         return Settled(row=None, split=None, violations=broken, shown=shown)
@@ -139,7 +139,7 @@ def _zero(problem: Problem, degrees: Degrees, dp: int) -> int:
 def _broken(problem: Problem, columns: Mapping[str, int]) -> list[dict[str, str]]:
     """Violations of all rules that can be tested on this plan (few can where dp is no whole number)."""
     facts, dp = facts_of(problem), columns["dp"]
-    known = dict(columns) | {"split": 0, "recompute": 0}
+    known = dict(columns)
     known["micro_batches"] = facts.global_batch // max(dp * columns["micro_batch"], 1)
     known["edp"] = columns["tp"] * columns["cp"] * dp // (columns["etp"] * columns["ep"])
     arrays = {name: np.array([value], dtype=np.int64) for name, value in known.items()}
@@ -150,6 +150,14 @@ def _broken(problem: Problem, columns: Mapping[str, int]) -> list[dict[str, str]
         if bool(rule.broken(arrays, facts)[0]):
             found.append({"rule": rule.id, "message": rule.message(known, facts), "remedy": rule.remedy(known, facts)})
     return found
+
+
+def _choices(degrees: Degrees) -> dict[str, int]:
+    """The columns of the search that a user states in other words: what the layers per stage count, partial recomputing."""
+    given = degrees.layers_per_stage or (1,)
+    partial = degrees.recompute_layers is not None
+    recompute = len(RECOMPUTE_MODES) if partial else RECOMPUTE_MODES.index(degrees.recompute)
+    return {"split": int(given[0] == 0) + 2 * int(given[-1] == 0), "recompute": recompute}
 
 
 def _split(problem: Problem, degrees: Degrees) -> Split:
