@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import UnsupportedError
 from shardwright.hardware.device import Device
 from shardwright.planner.runs import RunRow
 from shardwright.planner.stacks import StackProfile, load_stack, stack_for
@@ -80,11 +79,7 @@ def blanks_of(stack: StackProfile) -> Blanks:
 
 
 def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ...]]:
-    """The profile of a row with the switches it states, and what was assumed.
-
-    Raises:
-        UnsupportedError: neither the framework nor the way of sharding says what runs.
-    """
+    """The profile of a row with the switches it states, and what was assumed."""
     found = stack_for(row.framework) if row.framework else None
     notes: tuple[str, ...] = ()
     if found is None:
@@ -107,9 +102,7 @@ def _by_sharding(row: RunRow) -> str:
         return "pytorch-fsdp1"
     if "megatron" in row.framework.lower() or "dist-opt" in text or (row.tp or 1) * (row.pp or 1) > 1:
         return "megatron-core"
-    if "zero" in text:
-        return "deepspeed"
-    raise UnsupportedError(f"the framework {row.framework[:60]!r} has no stack profile", hint="`show stacks` lists them")
+    return "deepspeed" if "zero" in text else "pytorch-fsdp2"
 
 
 def switched(stack: StackProfile, row: RunRow) -> tuple[StackProfile, tuple[str, ...]]:

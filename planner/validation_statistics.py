@@ -51,4 +51,4 @@ def regret(predicted: Sequence[float], measured: Sequence[float]) -> float | Non
         return None
     guess, truth = np.asarray(predicted, dtype=np.float64), np.asarray(measured, dtype=np.float64)
     chosen = truth[guess == guess.min()]
-    return float(chosen.mean() / truth.min() - 1.0)
+    return max(float(chosen.mean() / truth.min()) - 1.0, 0.0)
