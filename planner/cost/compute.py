@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
 from shardwright.models.dtypes import Precision
-from shardwright.models.graph import Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, TensorSpec
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.plans import FloatArray
 from shardwright.planner.problem import Problem
@@ -67,27 +67,23 @@ def machine_of(problem: Problem) -> Machine:
 def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     """Time of one operator of a layer on one rank."""
     if operator.gemm is not None:
-        return _product(operator, sizes, machine)
+        return _product(operator.gemm, operator.quantizable, sizes, machine)
     if operator.attention is not None:
-        if machine.stack.fused_attention:
-            return _fused_attention(operator, sizes, machine)
-        return _unfused_attention(operator, sizes, machine)
+        attend = _fused_attention if machine.stack.fused_attention else _unfused_attention
+        return attend(operator.attention, sizes, machine)
     if operator.kind is OperatorKind.LOSS:
         logits = sum((sizes.elements(t) for t in operator.inputs if has_tensor_dim(t.dims)), start=np.zeros(1))
         return _moved(machine, logits * machine.stack.logit_bytes / 3.0, logits * machine.stack.logit_bytes * 2.0 / 3.0)
     return _elementwise(operator, sizes, machine)
 
 
-def _product(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    gemm = operator.gemm
-    if gemm is None:  # pragma: no cover - callers check
-        raise TypeError(operator.name)
+def _product(gemm: GemmShape, quantizable: bool, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     split = has_tensor_dim(gemm.k) or any(has_tensor_dim(term) for term in gemm.n)
     groups = sizes.product(gemm.groups, beside_tensor=split)
     m = np.maximum(sizes.product(gemm.m, beside_tensor=split) / groups, 1.0)
     n = sum((sizes.product(term, beside_tensor=split) for term in gemm.n), start=np.zeros(1))
     k = sizes.product(gemm.k, beside_tensor=split)
-    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and operator.quantizable
+    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and quantizable
     rates = machine.products if low or machine.precision.compute == "fp32" else machine.plain
     width = machine.precision.gemm_input_bytes if low else machine.precision.activation_bytes
     out = machine.precision.activation_bytes
@@ -105,29 +101,27 @@ def _product(operator: Operator, sizes: LocalSizes, machine: Machine) -> Operato
     return OperatorTime(forward_s=forward, backward_s=backward, hbm_bytes=moved)
 
 
-def _attention_sizes(operator: Operator, sizes: LocalSizes) -> tuple[FloatArray, ...]:
-    shape = operator.attention
-    if shape is None:  # pragma: no cover - callers check
-        raise TypeError(operator.name)
+def _attention_sizes(shape: AttentionShape, sizes: LocalSizes) -> tuple[FloatArray, ...]:
     names = ("batch", shape.heads, shape.kv_heads, "seq", shape.qk_dim, shape.v_dim)
     return tuple(sizes.dim(name, beside_tensor=True) for name in names)
 
 
-def _fused_attention(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    shape = operator.attention
-    if shape is None:  # pragma: no cover - callers check
-        raise TypeError(operator.name)
-    batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(operator, sizes)
+def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    """The core in as many kernels as the ring has steps, each with the keys of one rank (a window needs only its own)."""
+    batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
+    keys = sizes.whole_sequence() if shape.window else queries
+    steps = sizes.whole_sequence() / keys
     backend = machine.stack.attention_backend if machine.stack.attention_backend in machine.fit.backend_factor else "table"
     both = [
-        attention_s(
+        steps
+        * attention_s(
             machine.fit,
             machine.plain,
             batch,
             heads,
             kv_heads,
             queries,
-            sizes.whole_sequence(),
+            keys,
             qk_dim,
             v_dim,
             causal=shape.causal,
@@ -141,8 +135,8 @@ def _fused_attention(operator: Operator, sizes: LocalSizes, machine: Machine) ->
     return OperatorTime(forward_s=both[0], backward_s=both[1], hbm_bytes=moved)
 
 
-def _unfused_attention(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(operator, sizes)
+def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     fit, rates, stack = machine.fit, machine.plain, machine.stack
     keys, groups = sizes.whole_sequence(), batch * heads
     forward = gemm_s(fit, rates, queries, keys, qk_dim, groups) + gemm_s(fit, rates, queries, v_dim, keys, groups)
