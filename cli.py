@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from shardwright.errors import ConflictError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
 from shardwright.planner.report import options as o
 
 if TYPE_CHECKING:
@@ -271,8 +271,11 @@ def _free_folder(output: str | None) -> Path | None:
         return None
     from pathlib import Path
 
+    from shardwright.planner.report.failures import UsageError
     from shardwright.planner.report.folder import check_folder
 
+    if not output:
+        raise UsageError("the name of the folder is empty", where="-o", hint="name a new or empty folder")
     check_folder(Path(output))
     return Path(output)
 
@@ -321,13 +324,19 @@ def _rendered(data: dict[str, Any], form: str) -> str:
 
 
 def _write(text: str) -> None:
-    """The one place that writes to standard output; a reader that has gone away is no error."""
+    """The one place that writes to standard output; a reader that has gone away is no error.
+
+    Raises:
+        InvalidValueError: what standard output leads to cannot be written, a full disk for one.
+    """
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            message = f"cannot write the result: {error.strerror}"
+            raise InvalidValueError(message, where="standard output", hint="write it elsewhere") from error
 
 
 def _say(text: str) -> None:
@@ -376,4 +385,7 @@ def _invoked(arguments: list[str]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console entry."""
+    if sys.stdout is None or sys.stderr is None:  # closed by the caller
+        nowhere = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the end
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

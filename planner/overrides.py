@@ -88,6 +88,8 @@ def _statement(text: str) -> Statement:
     root, dot, key = name.strip().partition(".")
     if not separator or not raw.strip():
         raise InvalidValueError(f"{text!r} is no KEY=VALUE", where=WHERE, hint="write cluster.internode_bytes_per_s=25e9")
+    if not text.isprintable():
+        raise InvalidValueError(f"{text[:60]!r} holds characters that are no text", where=WHERE, hint="write plain text")
     if root not in ROOTS:
         raise unknown_name("input", root, ROOTS, where=f"{WHERE} {name}")
     if not dot or not key:

@@ -163,7 +163,7 @@ def _document(source: str | Path | Mapping[str, Any]) -> Document:
     if isinstance(source, Mapping):
         return Document(data=dict(source), source="result", text="")
     if str(source) == "-":
-        return parse_json(sys.stdin.read(RESULT_LIMIT_BYTES), "standard input")
+        return _standard_input()
     place = Path(source)
     if place.is_dir():
         if not (place / RESULT_FILE).is_file():
@@ -171,6 +171,17 @@ def _document(source: str | Path | Mapping[str, Any]) -> Document:
         place = place / RESULT_FILE
     try:
         return parse_json(read_text(place, limit_bytes=RESULT_LIMIT_BYTES), str(place))
+    except ShardwrightError as error:
+        error.hint = error.hint or _EXPECTED
+        raise
+
+
+def _standard_input() -> Document:
+    name = "standard input"
+    try:
+        return parse_json(sys.stdin.read(RESULT_LIMIT_BYTES), name)
+    except (UnicodeDecodeError, AttributeError) as error:  # no text, or closed
+        raise DamagedFileError(f"{name} cannot be read as text", where=name, hint=_EXPECTED) from error
     except ShardwrightError as error:
         error.hint = error.hint or _EXPECTED
         raise

@@ -56,6 +56,8 @@ def usage_error(error: Any) -> ShardwrightError:
     option = getattr(error, "option_name", None)
     if option is not None and "no such option" in message.lower():
         return _unknown_option(str(option), context, command)
+    if option is not None:
+        return UsageError(message, where=str(option), hint=f"see {command} --help")
     missing = re.match(r"No such command '(.*?)'", error.message or "")
     if missing and context:
         return unknown_name("command", missing[1], context.command.commands, where=command)

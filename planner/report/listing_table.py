@@ -9,14 +9,15 @@ from shardwright.planner.report import words
 from shardwright.planner.report.style import table
 
 UNITS = {
-    "scaleup_bytes_per_s": ("scale-up GB/s", 1e9),
-    "internode_bytes_per_s": ("node GB/s", 1e9),
+    "scaleup_bytes_per_s": ("up GB/s", 1e9),
+    "internode_bytes_per_s": ("net GB/s", 1e9),
     "memory_bytes_per_s": ("memory GB/s", 1e9),
     "bf16_flops": ("bf16 TFLOP/s", 1e12),
     "memory_bytes": ("memory GiB", words.GIB),
 }
 COUNTS = ("parameters", "active_parameters")
 ONLY_IN_FULL = ("reads", "source")
+LONG = ("says", "description", "rules", "targets", "fabric", "arch")
 HEADINGS = {"active_parameters": "active", "scaleup_domain_gpus": "domain"}
 
 
@@ -29,7 +30,8 @@ def _items(items: Sequence[Mapping[str, Any]]) -> Any:
     names = [name for name in (items[0] if items else ("id",)) if name not in ONLY_IN_FULL]
     numbers = [n for n in names if any(isinstance(i[n], (int, float)) for i in items)]
     headings = [UNITS[n][0] if n in UNITS else HEADINGS.get(n, n).replace("_", " ") for n in names]
-    shown = table(*headings, left=[h for n, h in zip(names, headings, strict=True) if n not in numbers])
+    texts = [h for n, h in zip(names, headings, strict=True) if n not in numbers]
+    shown = table(*headings, left=texts, wrap=LONG)
     for item in items:
         shown.add_row(*(cell(name, item[name]) for name in names))
     return shown
@@ -45,7 +47,7 @@ def cell(name: str, value: Any) -> str:
 
 
 def _item(item: Mapping[str, Any]) -> Any:
-    shown = table("key", "value", left=("key", "value"))
+    shown = table("key", "value", left=("key",), wrap=("value",))
     for name, value in _lines(item, ""):
         shown.add_row(name, value)
     return shown

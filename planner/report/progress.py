@@ -59,6 +59,6 @@ class LiveLine:
 
 def line(event: Event) -> str:
     """`explored of candidates, best so far`."""
-    share = words.percent(event.explored / event.candidates, 0) if event.candidates else "-"
-    text = f"explored {words.count(event.explored)} of {words.count(event.candidates)} ({share})"
+    share = 100 * event.explored // max(event.candidates, 1)
+    text = f"explored {words.count(event.explored)} of {words.count(event.candidates)} ({share} %)"
     return text if event.best_step_time_s is None else f"{text}, best {words.seconds(event.best_step_time_s, 4)}"

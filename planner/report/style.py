@@ -102,15 +102,21 @@ def encodable(text: str, encoding: str) -> str:
     return text
 
 
-def table(*columns: str, title: str | None = None, left: Iterable[str] = ()) -> Table:
-    """An unboxed table; columns are right-aligned except those named in `left`, which wrap unless they come first."""
+def table(*columns: str, left: Iterable[str] = (), wrap: Iterable[str] = ()) -> Table:
+    """An unboxed table.
+
+    Args:
+        columns: headings; numbers are right-aligned.
+        left: headings of columns of text.
+        wrap: headings of columns of long text, which wraps where it must.
+    """
     from rich.table import Table
 
-    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left", header_style="bold")
-    left_columns = set(left)
-    for number, name in enumerate(columns):
-        wraps = number > 0 and name in left_columns and name != BARS
-        justify: Literal["left", "right"] = "left" if name in left_columns or name == BARS else "right"
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    texts, long_texts = {*left, *wrap, BARS}, set(wrap)
+    for name in columns:
+        wraps = name in long_texts
+        justify: Literal["left", "right"] = "left" if name in texts else "right"
         made.add_column(name, justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "crop")
     return made
 

@@ -56,7 +56,7 @@ def _decisions(result: Mapping[str, Any]) -> list[str]:
 
 
 def _worst(rows: Sequence[Mapping[str, Any]]) -> Any:
-    shown = table("id", "group", "measured", "predicted", "error", "GiB", "pred.", left=("id", "group"))
+    shown = table("id", "group", "measured", "predicted", "error", "GiB", "pred.", wrap=("id", "group"))
     for row in rows:
         shown.add_row(
             str(row["id"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 GIB = 2**30
 UNKNOWN = "-"
+WORTH_A_CELL = 0.005
 
 
 def seconds(value: float | None, significant: int = 3) -> str:
@@ -74,11 +75,11 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def bar(fraction: float, width: int) -> str:
-    """A bar of `width` cells, full only at 1 and empty only at 0; beyond 1 the last cell is an arrow."""
+    """A bar of `width` cells, full only at 1 and empty only below half a per cent; beyond 1 the last cell is an arrow."""
     if fraction > 1:
         return "█" * (width - 1) + "▶"
     filled = int(max(0.0, fraction) * width)
-    if fraction > 0:
+    if fraction >= WORTH_A_CELL:
         filled = max(filled, 1)
     return "█" * filled + "░" * (width - filled)
 

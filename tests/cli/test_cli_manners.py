@@ -312,3 +312,22 @@ def test_the_facade_prices_as_the_program_does(shardwright):
     price = package.estimate("llama3.1-8b", "dgx-h100:1", seq_len=8192, global_batch=64, degrees=package.Degrees(tp=2))
     done = shardwright(*ESTIMATE, "--tp", 2, "--format", "json")
     assert done.json["predicted"]["step_time_s"] == pytest.approx(price.to_dict()["predicted"]["step_time_s"], rel=1e-11)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_told():
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "shardwright", "show", "targets", "--format", "json"]
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert json.loads(done.stderr)["error"]["where"] == "standard output"
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0)])
+def test_closed_streams_are_no_error(closed, code):
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    script = f"{sys.executable} -m shardwright show targets {closed}"
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code
+    assert done.stderr == ""
