@@ -232,7 +232,8 @@ def sample(source, target, of_a_group):
     groups = {r["source_group"]: [] for r in rows}
     for r in rows:
         groups[r["source_group"]].append(r)
-    chosen = [r for members in groups.values() for r in members[:: -(-len(members) // of_a_group)]]
+    chosen = [r for members in groups.values() for r in members[:: -(-len(members) // of_a_group)] if r["outcome"] == "ok"]
+    chosen += [r for r in rows if r["outcome"] == "oom"]
     with target.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
