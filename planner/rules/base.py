@@ -61,6 +61,7 @@ class Rule:
         remedy: (one candidate, facts) -> the nearest legal choice.
         targets: the targets it holds for; empty for all (mathematics or hardware demand it).
         canonical: it only keeps the search from pricing one plan twice; a user's own plan need not meet it.
+        waived_by: an axis; where the user fixes it, the rule does not hold.
         source: where the rule comes from.
     """
 
@@ -72,6 +73,7 @@ class Rule:
     remedy: Callable[[Mapping[str, int], Facts], str]
     targets: tuple[str, ...] = ()
     canonical: bool = False
+    waived_by: str | None = None
     source: str = "arithmetic"
 
     @property

@@ -15,7 +15,12 @@ _PLAIN = [s.id for s in SCHEDULES].index("1f1b")
 
 
 def _search_only(
-    name: str, says: str, reads: tuple[str, ...], broken: Callable[[Columns, Facts], BoolArray], neutral: str
+    name: str,
+    says: str,
+    reads: tuple[str, ...],
+    broken: Callable[[Columns, Facts], BoolArray],
+    neutral: str,
+    waived_by: str | None = None,
 ) -> Rule:
     def message(candidate: Mapping[str, int], facts: Facts) -> str:
         return says
@@ -24,7 +29,15 @@ def _search_only(
         return neutral
 
     return Rule(
-        id=name, says=says, reads=reads, broken=broken, message=message, remedy=remedy, canonical=True, source="search space"
+        id=name,
+        says=says,
+        reads=reads,
+        broken=broken,
+        message=message,
+        remedy=remedy,
+        canonical=True,
+        waived_by=waived_by,
+        source="search space",
     )
 
 
@@ -136,6 +149,7 @@ CANONICAL: tuple[Rule, ...] = (
         ("tp", "etp"),
         _etp_partial,
         "etp 1",
+        waived_by="etp",
     ),
     _search_only(
         "hybrid-shards",
@@ -143,5 +157,6 @@ CANONICAL: tuple[Rule, ...] = (
         ("dp", "cp", "tp", "zero", "dp_replicate"),
         _hybrid,
         "dp_replicate 1",
+        waived_by="dp_replicate",
     ),
 )

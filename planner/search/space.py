@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,9 +38,15 @@ _SHOWN: Mapping[str, str] = {"sp": "sequence_parallel"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Values of each free axis, in `AXIS_ORDER`; words (schedule, split, recompute) as indices."""
+    """Values of each free axis, in `AXIS_ORDER`; words (schedule, split, recompute) as indices.
+
+    Attributes:
+        axes: values by axis.
+        fixed: axes the user holds at one value.
+    """
 
     axes: Mapping[str, tuple[int, ...]]
+    fixed: frozenset[str] = frozenset()
 
     @property
     def candidates(self) -> int:
@@ -89,19 +95,18 @@ def declare(problem: Problem, fix: Mapping[str, str]) -> Space:
         InvalidValueError: a value that is no number or below 1.
     """
     axes = _core(problem)
-    for name, text in fix.items():
-        axis, value = fixed_value(name, text)
-        axes[axis] = (value,)
-    space = Space(axes={axis: axes[axis] for axis in AXIS_ORDER})
+    held = dict(fixed_value(name, text) for name, text in fix.items())
+    axes |= {axis: (value,) for axis, value in held.items()}
+    space = Space(axes={axis: axes[axis] for axis in AXIS_ORDER}, fixed=frozenset(held))
     size = len(enumerate_legal(problem, space))
     for axis, values in _refinements(problem):
-        if axis in {fixed_value(name, text)[0] for name, text in fix.items()}:
+        if axis in held:
             continue
         richer = tuple(sorted({*space.axes[axis], *values}))
         size = -(-size * len(richer) // len(space.axes[axis]))
         if size > LEGAL_BUDGET:
             break
-        space = Space(axes={**space.axes, axis: richer})
+        space = replace(space, axes={**space.axes, axis: richer})
     return space
 
 
@@ -175,7 +180,7 @@ def fixed_value(name: str, text: str) -> tuple[str, int]:
 def enumerate_legal(problem: Problem, space: Space) -> Legal:
     """All candidates that keep the rules of the problem's framework, in the order of the axes."""
     facts = facts_of(problem)
-    rules = rules_for(problem.framework)
+    rules = [rule for rule in rules_for(problem.framework) if rule.waived_by not in space.fixed]
     rejected: dict[str, int] = {}
     dead_end = None
     columns: dict[str, IntArray] = {"": np.zeros(1, dtype=np.int64)}
