@@ -83,16 +83,15 @@ def _same_split(c: Columns, f: Facts) -> BoolArray:
 
 
 def _equal_splits(layers: int, chunks: np.ndarray, one: int, other: int) -> BoolArray:
-    """Whether two even splits coincide: same base and larger chunks after taking the counted ones out."""
+    """Whether two even splits coincide: their sums agree, so equal first and last chunks leave the same in between."""
 
-    def first_middle_last(kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def first_and_last(kind: int) -> tuple[np.ndarray, np.ndarray]:
         embedding, head = kind & 1, kind >> 1
-        units = layers + embedding + head
-        base, larger = units // chunks, units % chunks
-        return base + (larger > 0) - embedding, base * chunks + larger, base - head
+        base, larger = np.divmod(layers + embedding + head, chunks)
+        return base + (larger > 0) - embedding, base - head
 
-    a, b = first_middle_last(one), first_middle_last(other)
-    return np.asarray((a[0] == b[0]) & (a[1] == b[1]) & (a[2] == b[2]))
+    (first, last), (other_first, other_last) = first_and_last(one), first_and_last(other)
+    return np.asarray((chunks == 1) | ((first == other_first) & (last == other_last)))
 
 
 def _few_layers(c: Columns, f: Facts) -> BoolArray:
