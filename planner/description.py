@@ -22,8 +22,9 @@ from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
-INTERVAL_DENSE, INTERVAL_ROUTED = 0.08, 0.20
-"""Half-widths of the 80 % interval of a step time: dense models on a known stack, and models with experts (public runs)."""
+INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
+"""Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
+the published runs of `validate` (mean over sources), see docs/accuracy.md."""
 
 Record = dict[str, Any]
 

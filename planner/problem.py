@@ -187,16 +187,17 @@ def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = 
 
 def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str) -> Problem:
     device = cluster.device
-    if job.precision.compute not in device.peak_flops:
-        able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops]
+    fit = load_fit(device.kernels)
+    able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops and p.id in fit.precision_speedup]
+    if job.precision.id not in able:
         raise InvalidValueError(
-            f"{device.id} has no {job.precision.compute} arithmetic", where="--precision", hint="it can do " + ", ".join(able)
+            f"{device.id} cannot train in {job.precision.id}", where="--precision", hint="it can do " + ", ".join(able)
         )
     return Problem(
         job=job,
         cluster=cluster,
         stack=stack,
-        kernels=load_fit(device.kernels),
+        kernels=fit,
         framework=framework,
         memory_margin_bytes=margin,
         memory_meter=meter,

@@ -111,12 +111,13 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
     batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     keys = sizes.whole_sequence() if shape.window else queries
     steps = sizes.whole_sequence() / keys
+    rates = machine.products if machine.precision.compute == "fp32" else machine.plain
     backend = machine.stack.attention_backend if machine.stack.attention_backend in machine.fit.backend_factor else "table"
     both = [
         steps
         * attention_s(
             machine.fit,
-            machine.plain,
+            rates,
             batch,
             heads,
             kv_heads,
