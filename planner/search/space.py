@@ -27,7 +27,7 @@ MAX_TP, MAX_CP = 72, 64
 CP_TOKENS = 1024
 """Context parallelism leaves every rank at least so many tokens of a sequence (in the core of the space)."""
 
-LEGAL_BUDGET = 300_000
+LEGAL_BUDGET = 360_000
 """The space is refined while it holds no more than about so many legal candidates."""
 
 #: Words that `--fix` takes besides the axes' own names.
