@@ -218,3 +218,42 @@ def test_validate_reports_scored_and_skipped(shardwright, tmp_path):
     table = shardwright("validate", path)
     assert "Skipped" in table.out
     assert "mine" in table.out
+
+
+# --- whatever is asked, the record is valid, the table fits and the saved plan is the same plan ---------
+
+DEEPSEEK = ("deepseek-v3", "--cluster", "gb200-nvl72:64", "--seq-len", 4096, "--global-batch", 4096)
+MIXTRAL = ("mixtral-8x7b", "--cluster", "dgx-a100-80g:8", "--seq-len", 4096, "--global-batch", 512)
+SEVEN = ("llama2-7b", "--cluster", "dgx-a100-80g:1x7", "--seq-len", 4096, "--global-batch", 56)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*DEEPSEEK, "--pp", 16, "--ep", 8, "--recompute", "full", "--recompute-layers", 2, "--framework", "megatron"),
+        (*DEEPSEEK, "--ep", 64, "--zero", 3, "--framework", "torchtitan"),
+        (*MIXTRAL, "--tp", 2, "--ep", 8, "--etp", 1, "--pp", 2, "--vpp", 2),
+        (*MIXTRAL, "--tp", 4, "--cp", 2, "--dp-replicate", 2, "--zero", 2),
+        (*SEVEN, "--zero", 0, "--no-sequence-parallel"),
+        (*SEVEN, "--pp", 7, "--layers-per-stage", "4,5,5,5,5,5,3", "--recompute", "selective"),
+    ],
+    ids=lambda a: " ".join(map(str, a[7:])),
+)
+def test_estimates_of_all_kinds(shardwright, tmp_path, arguments):
+    done = shardwright("estimate", *arguments, "--format", "json")
+    assert done.code in {0, 1}
+    keeps_schema("estimate", done.json)
+    assert max(map(len, shardwright("estimate", *arguments).out.splitlines())) <= 80
+    path = tmp_path / "plan.json"
+    path.write_text(done.out)
+    again = shardwright("estimate", "--plan", path, "--format", "json")
+    assert again.json["parallel"] == done.json["parallel"]
+    assert step_time(again) == pytest.approx(step_time(done), rel=1e-9)
+
+
+def test_plans_with_experts_fit_into_80_columns(shardwright):
+    done = shardwright("plan", *MIXTRAL, "--fix", "tp=2", "--top", 20)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:1] == ["20"] for line in lines)
