@@ -129,3 +129,11 @@ def test_datasheet_figures_agree(reference_data: Path) -> None:
         if row["scaleup_uni_GBps"] and device.scaleup_bytes_per_s:
             assert device.scaleup_bytes_per_s == float(row["scaleup_uni_GBps"]) * 1e9
     assert compared >= 12
+
+
+def test_every_device_names_a_kernel_fit_that_exists() -> None:
+    from importlib.resources import files
+
+    folder = files("shardwright.hardware").joinpath("presets", "kernels")
+    known = {p.name.removesuffix(".yaml") for p in folder.iterdir()}
+    assert {load_device(d).kernels for d in device_ids()} <= known
