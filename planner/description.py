@@ -21,6 +21,7 @@ from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.stacks import StackProfile
 
 INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
 """Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
@@ -82,30 +83,34 @@ def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
 def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: FloatArray) -> Record:
     """Degrees and switches of one plan."""
     names = ("world_size", "tp", "cp", "pp", "vpp", "dp", "dp_shard", "ep", "etp", "edp", "micro_batch", "micro_batches")
-    degrees = {name: int(getattr(batch, name)[index]) for name in names}
-    zero, sp, stack = int(batch.zero[index]), bool(batch.sp[index]), problem.stack
+    degrees: Record = {name: int(getattr(batch, name)[index]) for name in names}
+    degrees["dp_replicate"] = int(batch.shown_dp_replicate[index])
+    degrees["zero_stage"] = int(batch.zero[index])
+    degrees["sequence_parallel"] = bool(batch.sp[index])
+    degrees["schedule"] = SCHEDULE_IDS[int(batch.schedule[index])]
     mode = RECOMPUTE_MODES[int(batch.recompute[index])]
     covered = {"none": 0, "selective": int(layers.max())}.get(mode, int(min(batch.recompute_layers[index], layers.max())))
-    sharded = degrees["dp_shard"] > 1
-    return degrees | {
-        "sequence_parallel": sp,
+    return degrees | switches(degrees, mode, covered, problem.stack)
+
+
+def switches(degrees: Record, mode: str, layers: int | None, stack: StackProfile) -> Record:
+    """What a plan switches on, by its degrees (null where they do not multiply up) and the stack."""
+    once = stack.fsdp_gathers_per_step == "step" and degrees["pp"] > 1
+    return {
         "cp_comm": "p2p",
-        "dp_replicate": int(batch.shown_dp_replicate[index]),
-        "zero_stage": zero,
-        "schedule": SCHEDULE_IDS[int(batch.schedule[index])],
-        "recompute": {"mode": mode, "modules": list(stack.selective_modules) if mode == "selective" else [], "layers": covered},
+        "recompute": {"mode": mode, "modules": list(stack.selective_modules) if mode == "selective" else [], "layers": layers},
         "offload": {"activations": 0.0, "optimizer": 0.0, "parameters": 0.0},
         "overlap": {
-            "tp": sp and stack.tp_exposed < 1,
-            "dp_gather": sharded,
-            "dp_reduce": degrees["dp"] > 1,
+            "tp": degrees["sequence_parallel"] and stack.tp_exposed < 1,
+            "dp_gather": (degrees["dp_shard"] or 1) > 1,
+            "dp_reduce": (degrees["dp"] or 1) > 1,
             "p2p": degrees["vpp"] > 1 and stack.p2p_exposed_interleaved < 1,
             "ep": degrees["ep"] > 1 and stack.ep_exposed < 1,
             "cp": degrees["cp"] > 1 and stack.cp_hidden > 0,
         },
         "moe_dispatcher": "alltoall",
         "loss_chunks": 1,
-        "reshard_after_forward": zero == 3 and (degrees["pp"] == 1 or stack.fsdp_gathers_per_step == "micro-batch"),
+        "reshard_after_forward": degrees["zero_stage"] == 3 and not once,
     }
 
 

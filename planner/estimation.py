@@ -20,7 +20,7 @@ from shardwright.models.graph import ModelGraph
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, fold
-from shardwright.planner.description import Record, describe, problem_summary, sources_record
+from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
 from shardwright.planner.plans import Degrees, PlanBatch
 from shardwright.planner.problem import PricingOptions, Problem, build_problem, problem_from_inputs
 from shardwright.planner.settling import Settled, settle
@@ -141,7 +141,7 @@ def estimate_degrees(problem: Problem, degrees: Degrees) -> Record:
     """
     settled = settle(problem, degrees)
     if settled.row is None or settled.split is None:
-        return _unpriced(problem, settled)
+        return _unpriced(problem, settled, degrees)
     record = estimate_batch(problem, PlanBatch.stack([settled.row]), [settled.split])[0]
     record["violations"] = settled.violations + record["violations"]
     record["feasible"] = not record["violations"]
@@ -156,13 +156,14 @@ def estimate_batch(problem: Problem, batch: PlanBatch, splits: Sequence[Split]) 
     return describe(context, batch, key, price(context, batch, key))
 
 
-def _unpriced(problem: Problem, settled: Settled) -> Record:
+def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     """A record for degrees that cannot be priced: what is known of them, and why."""
     shown = settled.shown
     dp = shown["dp"] or None
     parallel: Record = {name: shown[name] for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "schedule")}
     parallel |= {"world_size": None, "dp": dp, "dp_replicate": None, "dp_shard": None, "edp": None, "micro_batches": None}
     parallel |= {"sequence_parallel": bool(shown["sp"]), "zero_stage": shown["zero"]}
+    parallel |= switches(parallel, degrees.recompute, degrees.recompute_layers, problem.stack)
     return {
         "feasible": False,
         "violations": settled.violations,

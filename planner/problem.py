@@ -181,8 +181,9 @@ def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = 
     problem = _assembled(
         job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"]
     )
+    problem = replace(problem, kernels=fit_from_dict(inline["kernels"]))
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
-    return replace(problem, kernels=fit_from_dict(inline["kernels"]), assumptions=made)
+    return replace(problem, assumptions=made + _what_ifs(overrides))
 
 
 def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str) -> Problem:
@@ -263,8 +264,10 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         Assumption(key=k, value=v, origin="given" if given.get(k) else "preset" if k in preset else "default")
         for k, v in _values_in_force(problem)
     ]
-    rows += [
-        Assumption(key=f"set.{text.partition('=')[0]}", value=text.partition("=")[2], origin="given")
-        for text in options.overrides
-    ]
-    return tuple(rows)
+    return (*rows, *_what_ifs(options.overrides))
+
+
+def _what_ifs(overrides: tuple[str, ...]) -> tuple[Assumption, ...]:
+    """The `--set` statements in force."""
+    pairs = (text.partition("=") for text in overrides)
+    return tuple(Assumption(key=f"set.{key}", value=value, origin="given") for key, _, value in pairs)

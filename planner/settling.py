@@ -173,7 +173,9 @@ def _split(problem: Problem, degrees: Degrees) -> Split:
         raise InvalidValueError(
             f"{len(given)} numbers of layers for pp {pp} and vpp {vpp}", where=where, hint=f"give {pp * vpp} numbers"
         )
-    if min(given) < 0 or sum(given) != layers:
+    if min(given) < 0:
+        raise InvalidValueError(f"{min(given)} layers on a stage", where=where, hint="give 0 or more layers a stage")
+    if sum(given) != layers:
         raise InvalidValueError(
             f"layers per stage sum to {sum(given)}; the model has {layers}",
             where=where,

@@ -162,18 +162,19 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
 def account(space: Space, legal: Legal, made: Scan) -> Record:
     """What the search looked at: candidates = Σ rejected + pruned + priced."""
     best = best_step_s(made)
+    bound = None if made.interrupted else best
     return {
         "space": space.to_dict(),
         "candidates": space.candidates,
         "rejected": legal.rejected,
         "pruned_by_bound": 0,
-        "priced": len(legal),
+        "priced": int(made.priced.sum()),
         "fits": int(made.fits.sum()),
         "best_step_time_s": best,
-        "lower_bound_step_time_s": best,
-        "gap": None if best is None else 0.0,
-        "proven_optimal": best is not None,
-        "stopped": None,
+        "lower_bound_step_time_s": bound,
+        "gap": None if bound is None else 0.0,
+        "proven_optimal": bound is not None,
+        "stopped": "interrupted" if made.interrupted else None,
     }
 
 

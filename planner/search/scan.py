@@ -24,6 +24,7 @@ from shardwright.planner.plans import (
     RECOMPUTE_CHOICES,
     RECOMPUTE_MODES,
     RECOMPUTED_SHARE,
+    BoolArray,
     FloatArray,
     IntArray,
     PlanBatch,
@@ -47,13 +48,20 @@ class Scan:
         step_s: seconds a step, [candidates].
         peak_bytes: memory of the fullest stage, [candidates].
         fits: whether that is within the device, [candidates].
+        priced: candidates priced before the scan ended or was interrupted, [candidates].
     """
 
     batch: PlanBatch
     splits: tuple[Split, ...]
     step_s: FloatArray
     peak_bytes: FloatArray
-    fits: NDArray[np.bool_]
+    fits: BoolArray
+    priced: BoolArray
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether candidates are left unpriced."""
+        return not bool(self.priced.all())
 
 
 def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch, tuple[Split, ...]]:
@@ -106,21 +114,26 @@ def scan(
         legal: candidates that keep all rules.
         workers: threads.
         on_progress: called with the number priced so far and the least step time of a plan that fits.
+
+    Interrupted from the keyboard it returns what it has, if any of that fits.
     """
     batch, splits = to_batch(problem, legal.columns)
-    step, peak = np.zeros(len(batch)), np.zeros(len(batch))
-    capacity, best = problem.device.memory_bytes, np.inf
-    if len(batch):
-        table = fold(problem.graph, splits)
-        context, key = make_context(problem, batch, table, Network(problem.cluster, fabric_of(problem.cluster)))
-        done = 0
+    step, peak = np.full(len(batch), np.inf), np.full(len(batch), np.inf)
+    capacity, best, done = problem.device.memory_bytes, np.inf, 0
+    table = fold(problem.graph, splits)
+    context, key = make_context(problem, batch, table, Network(problem.cluster, fabric_of(problem.cluster)))
+    try:
         for rows, (seconds, bytes_) in _priced(context, batch, key, workers):
             step[rows], peak[rows] = seconds, bytes_
             done += len(rows)
             best = min(best, float(np.min(seconds, where=bytes_ <= capacity, initial=np.inf)))
             if on_progress:
                 on_progress(done, None if np.isinf(best) else best)
-    return Scan(batch=batch, splits=splits, step_s=step, peak_bytes=peak, fits=peak <= capacity)
+    except KeyboardInterrupt:
+        if not np.isfinite(best):
+            raise
+    fits = peak <= capacity
+    return Scan(batch=batch, splits=splits, step_s=step, peak_bytes=peak, fits=fits, priced=np.isfinite(step))
 
 
 def _priced(
