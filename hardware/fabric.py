@@ -182,8 +182,14 @@ def _tier(preset: str, rate: float, pair: float | None, names: tuple[str, ...]) 
         pair_bytes_per_s=min(pair or rate, rate),
         curves=data["curves"],
         origin=str(data["origin"]),
-        source=str(data["source"]),
+        source=str(data["source"]) + _held_out(data.get("held_out", {})),
     )
+
+
+def _held_out(errors: Mapping[str, Mapping[str, float]]) -> str:
+    """The span of the median errors of held-out series, messages from 1 MiB, over the kinds of collective."""
+    medians = [100 * e.get("median_1mib", e["median"]) for e in errors.values()]
+    return f"; median error of held-out series {min(medians):.0f} to {max(medians):.0f} %" if medians else ""
 
 
 def _curves_of(preset: str, names: tuple[str, ...], place: str) -> Mapping[str, Any]:

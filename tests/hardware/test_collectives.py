@@ -218,3 +218,11 @@ def _timed(call: object) -> float:
     start = time.perf_counter()
     call()  # type: ignore[operator]
     return time.perf_counter() - start
+
+
+def test_sources_say_what_was_measured_and_how_well() -> None:
+    sources = fabric_of(load_cluster("dgx-h100:2")).sources
+    assert set(sources) == {"scale-up", "host", "network"}
+    assert sources["network"].startswith("measured: ")
+    assert "median error of held-out series" in sources["network"]
+    assert fabric_of(load_cluster("jean-zay-a100-80g:2")).sources["network"].startswith("modelled: ")
