@@ -106,6 +106,7 @@ def _preset_spec(row: RunRow) -> tuple[ModelSpec, tuple[str, ...]] | None:
         return None
 
 
+@lru_cache(maxsize=512)
 def preset_name(model: str) -> str | None:
     """Id of the model preset whose name equals `model` up to case, hyphens and a mark in brackets."""
     wanted = _normal(re.sub(r"\[.*?\]|\(.*?\)", "", model))

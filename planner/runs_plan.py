@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
 from shardwright.hardware.catalog import load_cluster, load_node
@@ -98,11 +99,16 @@ def cluster_of(row: RunRow) -> tuple[Cluster, tuple[str, ...]]:
     """
     if row.gpus is None:
         raise UnsupportedError("the row states no count of GPUs")
-    node = load_node(row.node)
-    usable = min(row.gpus_per_node or node.gpus, node.gpus, row.gpus)
-    machine = load_cluster(f"{node.id}:{-(-row.gpus // usable)}" + (f"x{usable}" if usable != node.gpus else ""))
-    machine = machine.truncated(row.gpus) if machine.gpus != row.gpus else machine
-    block = _block(row.gpus, usable, node.scaleup_domain_gpus) if usable == node.gpus else node.scaleup_domain_gpus
+    return _cluster(row.node, row.gpus, row.gpus_per_node)
+
+
+@lru_cache(maxsize=1024)
+def _cluster(name: str, gpus: int, per_node: int | None) -> tuple[Cluster, tuple[str, ...]]:
+    node = load_node(name)
+    usable = min(per_node or node.gpus, node.gpus, gpus)
+    machine = load_cluster(f"{node.id}:{-(-gpus // usable)}" + (f"x{usable}" if usable != node.gpus else ""))
+    machine = machine.truncated(gpus) if machine.gpus != gpus else machine
+    block = _block(gpus, usable, node.scaleup_domain_gpus) if usable == node.gpus else node.scaleup_domain_gpus
     if block == node.scaleup_domain_gpus:
         return machine, ()
     return machine.with_node_values({"scaleup_domain_gpus": block}), (f"scaleup_domain_gpus={block}",)
