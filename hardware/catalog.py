@@ -110,16 +110,7 @@ def cluster_from_dict(data: Mapping[str, Any]) -> Cluster:
 
 def write_cluster(cluster: Cluster) -> str:
     """The YAML text of a cluster; reading it gives an equal cluster."""
-    import io
-
-    from ruamel.yaml import YAML
-
-    writer = YAML(typ="safe", pure=True)
-    writer.default_flow_style = False
-    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    stream = io.StringIO()
-    writer.dump(cluster.to_dict(), stream)
-    return stream.getvalue()
+    return documents.yaml_text(cluster.to_dict())
 
 
 def node_from_dict(data: Mapping[str, Any]) -> Node:

@@ -325,7 +325,7 @@ def _kind(value: object) -> str:
 
 
 def _explain(error: pydantic.ValidationError, record: type[pydantic.BaseModel], document: Document) -> NoReturn:
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     keys = _keys_of(first["loc"], document.data, ends_outside=first["type"] == "missing")
     where = document.place(*keys)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
