@@ -4,8 +4,8 @@ A *unit* is a distinct layer kind, the embedding, the head, or the multi-token-p
 each unit and key, per micro-batch:
 
     compute_s     Σ of its operators' times
-    host_s        what launching kernels adds: (c⁴ + h⁴)^¼ − c with h = kernels · host time a kernel, and the host
-                  synchronisation of routed layers
+    host_s        what launching kernels adds: (c⁴ + h⁴)^¼ − c with h = kernels · host time a kernel and c the computing
+                  and the exposed ring of context parallelism, and the host synchronisation of routed layers
     exposed_s     collectives of an axis that computation does not hide, forward and backward
     again_s       forward time repeated when activations are recomputed, by recompute mode
     saved_bytes   activations kept for the backward pass, by recompute mode
@@ -140,8 +140,10 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     exchange = _exchange(unit, sizes, keys, machine, network, _attention_s(unit, times, keys))
     forward = _total((t.forward_s for t in times.values()), keys)
     backward = _total((t.backward_s for t in times.values()), keys)
-    host_forward = _host_s(unit, machine, forward, machine.stack.moe_host_forward_s)
-    host_backward = _host_s(unit, machine, backward, machine.stack.moe_host_backward_s)
+    ring = LAYER_AXES.index("cp")
+    busy_forward, busy_backward = forward + exchange.exposed_forward_s[:, ring], backward + exchange.exposed_backward_s[:, ring]
+    host_forward = _host_s(unit, machine, busy_forward, machine.stack.moe_host_forward_s)
+    host_backward = _host_s(unit, machine, busy_backward, machine.stack.moe_host_backward_s)
     saved = _saved_bytes(unit, sizes, keys, machine)
     repeated = exchange.exposed_forward_s * is_layer(unit)
     return {
@@ -210,13 +212,17 @@ def is_layer(unit: LayerGraph) -> bool:
     return any(o.attention is not None for o in unit.operators)
 
 
-def _host_s(unit: LayerGraph, machine: Machine, compute: FloatArray, synchronisation_s: float) -> FloatArray:
-    """What launches and host synchronisation add to a pass of a layer."""
+def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisation_s: float) -> FloatArray:
+    """What launches and host synchronisation add to a pass of a layer that keeps the device busy for so long.
+
+    Waiting for the ring of context parallelism counts as busy: the host launches ahead meanwhile, so that faster
+    computing, which hides less of the ring, never slows a layer down.
+    """
     if not is_layer(unit):
-        return np.zeros_like(compute)
+        return np.zeros_like(busy)
     stack, routed = machine.stack, is_routed(unit)
     launch = (stack.kernels_per_layer + routed * stack.moe_kernels_per_layer) * stack.host_s_per_kernel
-    excess = (compute**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - compute
+    excess = (busy**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - busy
     return np.asarray(excess + routed * synchronisation_s)
 
 
