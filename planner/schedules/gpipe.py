@@ -16,14 +16,10 @@ from shardwright.planner.schedules.base import Schedule, StageTimes
 
 
 def rows(times: StageTimes) -> FloatArray:
-    """The step for the slowest stage, and for the others the chain through them, never longer."""
+    """The step for every run: all stages wait for the flush, whichever is slowest in either phase."""
     before, after = times.around()
-    repeats = times.micro_batches - 1
-    both = times.both_s
-    chain = before + both + after + repeats * both
     slowest = times.forward_s.max(axis=1, keepdims=True) + times.backward_s.max(axis=1, keepdims=True)
-    step = before + both + after + repeats * slowest
-    return np.where(both >= both.max(axis=1, keepdims=True), step, chain)
+    return np.asarray(before + times.both_s + after + (times.micro_batches - 1) * slowest)
 
 
 def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArray) -> FloatArray:
