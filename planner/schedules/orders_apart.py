@@ -1,0 +1,134 @@
+"""Orders with input and weight gradients apart: ZB-H1, ZB-V and DualPipe-V.
+
+ZB-H1 (arXiv 2401.10241 section 2.3; torch's `ScheduleInterleavedZeroBubble` with one stage a rank) is 1F1B whose rank r keeps
+its weight gradients r micro-batches behind, so that no rank keeps more micro-batches than the first one does. With
+w = pp − r − 1 and every F, I, W counted from 0, the places on rank r are
+
+    F_k    k + max(0, k − w) + max(0, k − w − r)
+    I_j    j + min(M, w + j + 1) + max(0, j − r)
+    W_j    after I_(j+r), at 2·M + j once those are done
+
+ZB-V (section 5 there; torch's `ScheduleZBVZeroBubble`) and DualPipe-V (github.com/deepseek-ai/DualPipe; torch's
+`ScheduleDualPipeV`) fold the stages: rank r holds chunk 0, stage r, and chunk 1, stage 2·pp − 1 − r. Their orders are written
+as words, a letter for the phase and a digit for the chunk, each repeated as often as said; `numbered` counts micro-batches
+upwards for every letter and chunk. `W` without a digit is the weight gradient that has waited longest. DualPipe-V may run the
+forward pass of one chunk beside the backward pass of the other; here they run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from shardwright.errors import InvalidValueError
+from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, Order, from_lists, require
+
+LETTERS = {"F": FORWARD, "B": BACKWARD, "I": INPUT, "W": WEIGHT}
+Words = list[tuple[str, int]]
+
+
+def zb_h1_order(pp: int, micro_batches: int) -> Order:
+    """1F1B with the weight gradients of rank r kept r micro-batches behind."""
+    require(pp, 1, micro_batches)
+    step, rank = np.arange(micro_batches)[None, :], np.arange(pp)[:, None]
+    warm_up = np.minimum(pp - 1 - rank, micro_batches)
+    forward = step + np.maximum(0, step - warm_up) + np.maximum(0, step - warm_up - rank)
+    backward = step + np.minimum(micro_batches, warm_up + step + 1) + np.maximum(0, step - rank)
+    behind = step + rank
+    follows = behind + np.minimum(micro_batches, warm_up + behind + 1) + step + 1
+    weight = np.where(behind < micro_batches, follows, 2 * micro_batches + step)
+    phase, batch = (np.zeros((pp, 3 * micro_batches), dtype=np.int64) for _ in range(2))
+    for place, kind in ((forward, FORWARD), (backward, INPUT), (weight, WEIGHT)):
+        phase[rank, place] = kind
+        batch[rank, place] = step
+    stage = np.broadcast_to(rank, phase.shape)
+    return Order(pp=pp, vpp=1, micro_batches=micro_batches, folded=False, phase=phase, stage=stage, micro_batch=batch)
+
+
+def zb_v_order(pp: int, micro_batches: int) -> Order:
+    """ZB-V; with fewer than 2·pp − 1 micro-batches, the order for so many without those that are not there."""
+    require(pp, 2, micro_batches)
+    count = max(2 * pp - 1, micro_batches)
+    ranks = [numbered(_zb_v(pp, rank, count), micro_batches) for rank in range(pp)]
+    return from_lists(pp, 2, micro_batches, ranks)
+
+
+def _zb_v(pp: int, rank: int, count: int) -> Words:
+    full = count - (2 * pp - rank - 1)
+    return [
+        ("F0", 2 * (pp - rank) - 1),
+        ("F1 F0", rank),
+        ("F1 I1 W1", pp - rank),
+        ("F0 I0 W0 F1 I1 W1", full),
+        ("I0 W0 F1 I1 W1", count - pp - full),
+        ("I0 I1", rank),
+        ("I0 W0", pp - rank),
+        ("W1", rank),
+        ("W0", rank),
+    ]
+
+
+def dualpipe_v_order(pp: int, micro_batches: int) -> Order:
+    """DualPipe-V.
+
+    Raises:
+        InvalidValueError: fewer than 2·pp micro-batches.
+    """
+    require(pp, 2, micro_batches)
+    if micro_batches < 2 * pp:
+        raise InvalidValueError(
+            f"DualPipe-V with {micro_batches} micro-batches on {pp} ranks", hint=f"it needs {2 * pp} micro-batches or more"
+        )
+    ranks = [numbered(_dualpipe_v(pp, rank, micro_batches), micro_batches) for rank in range(pp)]
+    return from_lists(pp, 2, micro_batches, ranks)
+
+
+def _dualpipe_v(pp: int, rank: int, micro_batches: int) -> Words:
+    after = pp - rank - 1
+    half = (rank + 1) // 2
+    whole = [("B1 B0", half)] if rank % 2 else [("B1 B0", half), ("B1 I0", 1)]
+    apart = rank + 1 - half - (0 if rank % 2 else 1)
+    return [
+        ("F0", 2 * after),
+        ("F0 F1", rank + 1),
+        ("I1 W F1", after),
+        ("F0 B1 F1 B0", micro_batches - 2 * pp + rank + 1),
+        ("B1 F1 B0", after),
+        *whole,
+        ("I1 I0", apart),
+        ("W I0", after),
+        ("W", rank + 1),
+    ]
+
+
+def numbered(words: Words, micro_batches: int) -> list[tuple[int, int, int]]:
+    """(phase, chunk, micro-batch) of each operation; micro-batches that are not there are left out.
+
+    Args:
+        words: operations of a rank, and how often each group of them is repeated.
+        micro_batches: micro-batches there are.
+    """
+    counts: dict[tuple[str, int], int] = {}
+    waiting: deque[tuple[int, int]] = deque()
+    made = []
+    for word in _spelled(words):
+        if word == "W":
+            chunk, micro_batch = waiting.popleft()
+        else:
+            chunk = int(word[1])
+            kind = ("I" if word[0] == "B" else word[0], chunk)
+            micro_batch = counts.get(kind, 0)
+            counts[kind] = micro_batch + 1
+        if word[0] == "I":
+            waiting.append((chunk, micro_batch))
+        if micro_batch < micro_batches:
+            made.append((LETTERS[word[0]], chunk, micro_batch))
+    return made
+
+
+def _spelled(words: Words) -> Iterable[str]:
+    for group, times in words:
+        for _ in range(times):
+            yield from group.split()
