@@ -3,7 +3,8 @@
 A tensor says ``("batch", "seq", "heads", "head_dim")``, never a number. The role of a dim says which
 parallel axis divides it:
 
-    tensor          heads, kv_heads, ffn, shared_ffn, vocab                 / tp
+    tensor          heads, kv_heads, ffn, shared_ffn, vocab,
+                    scan_heads, scan_groups                                 / tp
     expert-tensor   expert_ffn                                              / etp
     expert          experts                                                 / ep
     sequence        seq                                                     / cp (and / tp under sequence parallelism)
@@ -38,6 +39,8 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "ffn": ROLE_TENSOR,
         "shared_ffn": ROLE_TENSOR,
         "vocab": ROLE_TENSOR,
+        "scan_heads": ROLE_TENSOR,
+        "scan_groups": ROLE_TENSOR,
         "expert_ffn": ROLE_EXPERT_TENSOR,
         "experts": ROLE_EXPERT,
         SEQ: ROLE_SEQUENCE,

@@ -1,4 +1,4 @@
-"""The dense feed-forward block: operators from ``hidden_mid`` to ``hidden_out``.
+"""The dense feed-forward block: operators from what it reads to ``mlp_out``, which is added to the stream.
 
 With f the width of the block:
 
@@ -14,18 +14,15 @@ from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
 from shardwright.models.graph import GemmShape, Operator, OperatorKind, TensorSpec
-from shardwright.models.parts import activation, hidden, norm, optional, parameter, residual
+from shardwright.models.parts import activation, hidden, optional, parameter
 from shardwright.models.spec import ModelSpec
 
+MADE = hidden("mlp_out")
 
-def dense_block(spec: ModelSpec) -> tuple[Operator, ...]:
+
+def dense_block(spec: ModelSpec, source: TensorSpec) -> tuple[Operator, ...]:
     """Operators of the dense feed-forward block."""
-    source, normed, target = hidden("hidden_mid"), hidden("mlp_normed"), hidden("mlp_out")
-    return (
-        norm(spec, "post_norm", source, normed),
-        *feed_forward(spec, normed, target, width="ffn", prefix="", modules=("mlp", "mlp_act")),
-        residual(spec, "mlp_residual", target, source, hidden("hidden_out")),
-    )
+    return feed_forward(spec, source, MADE, width="ffn", prefix="", modules=("mlp", "mlp_act"))
 
 
 def feed_forward(

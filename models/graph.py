@@ -22,7 +22,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from shardwright.documents import digest
-from shardwright.models.operators import AttentionShape, GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.operators import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -37,6 +37,7 @@ __all__ = [
     "ModelGraph",
     "Operator",
     "OperatorKind",
+    "ScanShape",
     "TensorSpec",
 ]
 

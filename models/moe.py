@@ -1,4 +1,4 @@
-"""The feed-forward block with experts: operators from ``hidden_mid`` to ``hidden_out``.
+"""The feed-forward block with experts: operators from what it reads to ``mlp_out``, which is added to the stream.
 
 With E experts of width f_e, k chosen a token, t = b s tokens of a rank and R = routed rows its experts get:
 
@@ -21,12 +21,11 @@ keep; per routed row 2 h + 4 f_e + 2 f_e + 4 (probability). Sources: arXiv 2401.
 from __future__ import annotations
 
 from shardwright.models.dims import ROUTED, TOKENS
-from shardwright.models.feedforward import feed_forward
+from shardwright.models.feedforward import MADE, feed_forward
 from shardwright.models.graph import GemmShape, Operator, OperatorKind, TensorSpec
-from shardwright.models.parts import FP32, activation, hidden, norm, optional, parameter, residual
+from shardwright.models.parts import FP32, activation, hidden, optional, parameter
 from shardwright.models.spec import ModelSpec, MoeSpec
 
-NORMED = hidden("mlp_normed")
 ROUTED_OUT = hidden("routed_out")
 SHARED_OUT = hidden("shared_out")
 INT32 = 4.0
@@ -40,33 +39,30 @@ def moe_dims(moe: MoeSpec) -> dict[str, int]:
     return {**routing, **shared, **scale}
 
 
-def moe_block(spec: ModelSpec, moe: MoeSpec) -> tuple[Operator, ...]:
-    """Operators of the feed-forward block with experts."""
-    source = hidden("hidden_mid")
-    target = hidden("mlp_out") if moe.shared_ffn else ROUTED_OUT
+def moe_block(spec: ModelSpec, moe: MoeSpec, source: TensorSpec) -> tuple[Operator, ...]:
+    """Operators of the feed-forward block with experts, from what it reads to ``mlp_out``."""
+    shared = bool(moe.shared_ffn)
     return (
-        norm(spec, "post_norm", source, NORMED),
-        *_routing(moe),
-        *_experts(spec, moe),
-        *(_shared(spec, moe) if moe.shared_ffn else ()),
-        residual(spec, "mlp_residual", target, source, hidden("hidden_out")),
+        *_routing(moe, source),
+        *_experts(spec, moe, source, ROUTED_OUT if shared else MADE),
+        *(_shared(spec, moe, source) if shared else ()),
     )
 
 
-def _routing(moe: MoeSpec) -> tuple[Operator, ...]:
+def _routing(moe: MoeSpec, source: TensorSpec) -> tuple[Operator, ...]:
     logits = TensorSpec(name="router_logits", dims=(*TOKENS, "router_experts"), bytes_per_element=FP32)
     scores = TensorSpec(name="router_scores", dims=logits.dims, bytes_per_element=FP32)
     router = Operator(
         name="router",
         kind=OperatorKind.GEMM,
         module="moe",
-        inputs=(NORMED,),
+        inputs=(source,),
         outputs=(logits,),
         parameters=(
             parameter("router_weight", "hidden", "router_experts"),
             *optional(moe.router_bias, parameter("router_bias", "router_experts")),
         ),
-        saved=(NORMED,),
+        saved=(source,),
         gemm=GemmShape(m=TOKENS, n=(("router_experts",),), k=("hidden",)),
         quantizable=False,
     )
@@ -81,14 +77,14 @@ def _routing(moe: MoeSpec) -> tuple[Operator, ...]:
     return router, topk
 
 
-def _experts(spec: ModelSpec, moe: MoeSpec) -> tuple[Operator, ...]:
+def _experts(spec: ModelSpec, moe: MoeSpec, source: TensorSpec, target: TensorSpec) -> tuple[Operator, ...]:
     copies, returned = activation("routed_copies", "topk", "hidden"), activation("returned_copies", "topk", "hidden")
     received, produced = _rows("expert_in", "hidden"), _rows("expert_out", "hidden")
     row_probabilities = TensorSpec(name="routed_probabilities", dims=(ROUTED,), bytes_per_element=FP32)
-    permute = _move("permute", OperatorKind.ELEMENTWISE, (NORMED, _places()), (copies,), saved=(_places(),))
+    permute = _move("permute", OperatorKind.ELEMENTWISE, (source, _places()), (copies,), saved=(_places(),))
     dispatch = _move("dispatch", OperatorKind.DISPATCH, (copies, _probabilities()), (received, row_probabilities))
     combine = _move("combine", OperatorKind.COMBINE, (produced,), (returned,))
-    unpermute = _move("unpermute", OperatorKind.ELEMENTWISE, (returned, _places()), (ROUTED_OUT,), saved=(_places(),))
+    unpermute = _move("unpermute", OperatorKind.ELEMENTWISE, (returned, _places()), (target,), saved=(_places(),))
     return (permute, dispatch, *_expert_gemms(spec, moe, received, row_probabilities, produced), combine, unpermute)
 
 
@@ -131,31 +127,31 @@ def _grouped(name: str, moe: MoeSpec, source: TensorSpec, outputs: tuple[TensorS
     )
 
 
-def _shared(spec: ModelSpec, moe: MoeSpec) -> tuple[Operator, ...]:
+def _shared(spec: ModelSpec, moe: MoeSpec, source: TensorSpec) -> tuple[Operator, ...]:
     modules = ("shared_experts", "shared_experts")
-    block = feed_forward(spec, NORMED, SHARED_OUT, width="shared_ffn", prefix="shared_", modules=modules)
+    block = feed_forward(spec, source, SHARED_OUT, width="shared_ffn", prefix="shared_", modules=modules)
     scale, scaled = activation("shared_scale_logit", "shared_scale"), moe.shared_gate
     add = Operator(
         name="shared_add",
         kind=OperatorKind.ELEMENTWISE,
         module="moe",
         inputs=(ROUTED_OUT, SHARED_OUT, *optional(scaled, scale)),
-        outputs=(hidden("mlp_out"),),
+        outputs=(MADE,),
         saved=optional(scaled, SHARED_OUT, scale),
     )
-    return (*block, *((_shared_scale(scale),) if scaled else ()), add)
+    return (*block, *((_shared_scale(scale, source),) if scaled else ()), add)
 
 
-def _shared_scale(scale: TensorSpec) -> Operator:
+def _shared_scale(scale: TensorSpec, source: TensorSpec) -> Operator:
     """The learned gate: one logit a token, whose sigmoid scales what the shared experts give."""
     return Operator(
         name="shared_scale",
         kind=OperatorKind.GEMM,
         module="shared_experts",
-        inputs=(NORMED,),
+        inputs=(source,),
         outputs=(scale,),
         parameters=(parameter("shared_scale_weight", "hidden", "shared_scale"),),
-        saved=(NORMED,),
+        saved=(source,),
         gemm=GemmShape(m=TOKENS, n=(("shared_scale",),), k=("hidden",)),
         quantizable=False,
     )

@@ -4,10 +4,14 @@ r"""Operators of a layer: what each reads, writes, keeps for the backward pass, 
     attention   FLOPs = 2 b a (d_qk + d_v) P                               `AttentionShape.flops`
                 P = s w            query-key pairs, full convention        `AttentionShape.twice_pairs` (2 P, so
                 P = s w - w^2 / 2  causal (s^2 / 2 where w = s)             that all counts stay integers)
+                P = s w or s w / 2 where windows are chunks that begin at multiples of w (a last chunk is shorter)
+    scan        FLOPs = b s (2 c u + 2 q a d n), u / 2 causal              `ScanShape.flops`
 
-with b sequences of s tokens, a heads, w = min(window, s). Everything else counts bytes, not FLOPs.
+with b sequences of s tokens, a heads, w = min(window, s); a scan in chunks of c tokens with a state of d x n a head and q
+products with the state. Everything else counts bytes, not FLOPs.
 Backward: a GEMM takes two of its size; a fused attention kernel recomputes the scores, so it executes 2.5
-times its forward (5 matrix products for 2), of which 2 times are model FLOPs (arXiv 2307.08691 section 4.1).
+times its forward (5 matrix products for 2), of which 2 times are model FLOPs (arXiv 2307.08691 section 4.1). A scan
+recomputes its states and the products within chunks and so executes 3 times its forward.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ class OperatorKind(StrEnum):
     ROUTER = "router"
     DISPATCH = "dispatch"
     COMBINE = "combine"
+    SCAN = "scan"
     LOSS = "loss"
 
 
@@ -97,6 +102,7 @@ class AttentionShape:
         v_dim: dim of the size of a value head.
         window: tokens a query sees at most; None is all.
         causal: whether a query sees only what stands before it.
+        chunked: whether a query sees the part of its chunk of `window` tokens, not the last `window` tokens.
     """
 
     qk_dim: str
@@ -105,16 +111,75 @@ class AttentionShape:
     kv_heads: str = "kv_heads"
     window: int | None = None
     causal: bool = True
+    chunked: bool = False
 
     def twice_pairs(self, seq: int, *, causal: bool) -> int:
         """Two times the query-key pairs of one sequence and head, counted full or causal."""
         width = seq if self.window is None else min(self.window, seq)
+        if self.chunked:
+            squares = seq // width * width**2 + (seq % width) ** 2
+            return squares if causal and self.causal else 2 * squares
         return 2 * seq * width - (width * width if causal and self.causal else 0)
 
     def flops(self, sizes: Mapping[str, int], *, causal: bool) -> int:
         """FLOPs of both products of the forward pass, counted full or causal."""
         depth = sizes[self.qk_dim] + sizes[self.v_dim]
         return sizes["batch"] * sizes[self.heads] * depth * self.twice_pairs(sizes["seq"], causal=causal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanShape:
+    """The shape of a recurrence over the sequence with a state of head_dim x state a head.
+
+    Within a chunk of c tokens the recurrence is a masked product, between chunks it passes the state on:
+
+        selective     b s a (9 n + 1)                                 no products (arXiv 2312.00752 section 3.3.2)
+        state-space   u = g n + a d,      q = 2                       (arXiv 2405.21060 section 6)
+        linear        u = a (n + d),      q = 2                       (arXiv 2401.04658)
+        delta         u = a (3 n + 2 d),  q = 3, and a c^2 / 3 for the inverse of a triangle (arXiv 2412.06464)
+
+    Attributes:
+        method: selective, state-space, linear or delta.
+        chunk: tokens of a chunk (c).
+        heads: dim of the heads (a).
+        groups: dim of the heads of keys and queries (g).
+        head_dim: dim of the state's first size (d).
+        state: dim of the state's second size (n).
+    """
+
+    method: str
+    chunk: int
+    heads: str = "scan_heads"
+    groups: str = "scan_groups"
+    head_dim: str = "scan_head_dim"
+    state: str = "scan_state"
+
+    def flops(self, sizes: Mapping[str, int], *, causal: bool) -> int:
+        """FLOPs of the forward pass; the products within chunks counted full or causal."""
+        heads, depth, state = sizes[self.heads], sizes[self.head_dim], sizes[self.state]
+        if self.method == "selective":
+            each = heads * depth * (9 * state + 1)
+        else:
+            chunk = min(self.chunk, sizes["seq"])
+            inverse = heads * chunk * chunk // 3 if self.method == "delta" else 0
+            within = chunk * self._width(sizes) * (1 if causal else 2)
+            each = within + inverse + 2 * self.state_products * heads * depth * state
+        return sizes["batch"] * sizes["seq"] * each
+
+    @property
+    def state_products(self) -> int:
+        """Products of a token with the state."""
+        return 3 if self.method == "delta" else 2
+
+    def state_bytes(self, sizes: Mapping[str, int]) -> int:
+        """Bytes of the state of all sequences, in fp32."""
+        return 4 * sizes["batch"] * sizes[self.heads] * sizes[self.head_dim] * sizes[self.state]
+
+    def _width(self, sizes: Mapping[str, int]) -> int:
+        heads, depth, state = sizes[self.heads], sizes[self.head_dim], sizes[self.state]
+        if self.method == "state-space":
+            return sizes[self.groups] * state + heads * depth
+        return heads * (3 * state + 2 * depth) if self.method == "delta" else heads * (state + depth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +197,7 @@ class Operator:
         saved: tensors kept for the backward pass; what two operators keep counts once a layer (by name).
         gemm: shape of a GEMM.
         attention: shape of an attention core.
+        scan: shape of a recurrence over the sequence.
         recompute_drops: names of saved tensors that need not be kept where this operator alone is run again.
         quantizable: whether an 8- or 4-bit recipe runs its GEMM in that precision (not the router, not the head).
     """
@@ -145,6 +211,7 @@ class Operator:
     saved: tuple[TensorSpec, ...] = ()
     gemm: GemmShape | None = None
     attention: AttentionShape | None = None
+    scan: ScanShape | None = None
     recompute_drops: tuple[str, ...] = ()
     quantizable: bool = True
 
@@ -154,9 +221,11 @@ class Operator:
             return self.gemm.flops(sizes)
         if self.attention is not None:
             return self.attention.flops(sizes, causal=causal)
-        return 0
+        return 0 if self.scan is None else self.scan.flops(sizes, causal=causal)
 
     def flops_backward(self, sizes: Mapping[str, int], *, causal: bool) -> int:
-        """FLOPs executed in the backward pass: 2 x forward, 2.5 x for a fused attention core."""
+        """FLOPs executed in the backward pass: 2 x forward, 2.5 x for a fused attention core, 3 x for a scan."""
         forward = self.flops_forward(sizes, causal=causal)
+        if self.scan is not None:
+            return 3 * forward
         return forward * 5 // 2 if self.attention is not None else 2 * forward

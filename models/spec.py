@@ -6,136 +6,69 @@ the format of a model YAML and of ``inputs.model`` in a result. Derived once, in
     head_dim  = hidden / heads where it is left out         (must divide)
     kv_heads  = heads where it is left out
     with MLA: head_dim = nope_dim + rope_dim, kv_heads = heads
+
+What differs from layer to layer is a pattern: the entry of layer i is pattern[i % len(pattern)], kept as one period.
+`LayerShape` is what one layer is by all of them (`ModelSpec.shape_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields
-from types import MappingProxyType
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
-from shardwright.errors import ConflictError, InvalidValueError, unknown_name
+from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.models.checks import choice, flag, mapping, sequence, text, whole
+from shardwright.models.records import (
+    MAX_LAYERS,
+    RANGES,
+    check_flags,
+    check_optional,
+    check_ranges,
+    known,
+    made,
+    one_period,
+    record_of,
+)
+from shardwright.models.spec_parts import MlaSpec, MoeSpec, ScanSpec
 
-MAX_LAYERS = 10_000
+__all__ = ["MAX_LAYERS", "RANGES", "LayerShape", "MlaSpec", "ModelSpec", "MoeSpec", "ScanSpec"]
+
 MAX_WINDOWS = 16
-POSITIONS = ("rope", "learned", "none")
-NORMS = ("rmsnorm", "layernorm")
+MAX_SHAPES = 128
+POSITIONS = ("rope", "learned", "alibi", "none")
+NORMS = ("rmsnorm", "layernorm", "layernorm-no-bias", "layernorm-plain")
+NORM_PLACES = ("before", "after", "both")
 GATED_ACTIVATIONS = ("swiglu", "geglu", "reglu")
 PLAIN_ACTIVATIONS = ("gelu", "relu", "relu2", "silu")
 ACTIVATIONS = GATED_ACTIVATIONS + PLAIN_ACTIVATIONS
-QK_NORMS = ("none", "head")
-
-RANGES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {
-        "layers": (1, MAX_LAYERS),
-        "hidden": (1, 1_000_000),
-        "heads": (1, 65_536),
-        "kv_heads": (1, 65_536),
-        "head_dim": (1, 65_536),
-        "ffn": (1, 10_000_000),
-        "vocab": (1, 100_000_000),
-        "max_positions": (1, 1_000_000_000),
-        "window": (1, 1_000_000_000),
-        "mtp_layers": (0, 64),
-        "q_rank": (1, 1_000_000),
-        "kv_rank": (1, 1_000_000),
-        "nope_dim": (1, 65_536),
-        "rope_dim": (1, 65_536),
-        "v_dim": (1, 65_536),
-        "experts": (1, 65_536),
-        "topk": (1, 65_536),
-        "expert_ffn": (1, 10_000_000),
-        "shared_ffn": (0, 10_000_000),
-        "groups": (1, 65_536),
-        "topk_groups": (1, 65_536),
-        "dense_layer": (0, MAX_LAYERS - 1),
-    }
-)
-
-RecordT = TypeVar("RecordT")
+QK_NORMS = ("none", "head", "full", "unit")
+BLOCKS = ("sequential", "parallel", "parallel-one-norm")
+MIXERS = ("attention", "scan", "linear", "none")
+MLPS = ("ffn", "linear", "none")
+PATTERNS = ("windows", "rotary_layers", "mixers", "mlps", "layer_kv_heads", "layer_ffn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MlaSpec:
-    """Multi-head latent attention (arXiv 2405.04434 section 2.1).
+class LayerShape:
+    """What one layer is; layers of one shape are equal.
 
     Attributes:
-        kv_rank: width of the compressed keys and values.
-        nope_dim: part of a query or key head without rotary positions.
-        rope_dim: part with rotary positions, shared by all key heads.
-        v_dim: size of a value head.
-        q_rank: width of the compressed queries; None where queries are projected directly.
+        mixer: attention, scan, linear or none.
+        window: attention window in tokens; None is the whole sequence.
+        rotary: whether its queries and keys are rotated.
+        kv_heads: key and value heads; None without attention.
+        mlp: dense, moe, linear or none.
+        ffn: width of its dense feed-forward block, None where it has none.
     """
 
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    v_dim: int
-    q_rank: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_ranges(self, ("kv_rank", "nope_dim", "rope_dim", "v_dim"), "mla.")
-        _check_optional(self, ("q_rank",), "mla.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoeSpec:
-    """Routed (and shared) experts in place of the feed-forward block.
-
-    Attributes:
-        experts: routed experts of a layer.
-        topk: experts a token is sent to.
-        expert_ffn: width of one routed expert.
-        shared_ffn: width of all shared experts together; 0 for none.
-        shared_gate: whether a learned gate scales the shared experts' output.
-        dense_layers: 0-based indices of the layers that keep a dense feed-forward block.
-        router_bias: trainable bias on the router's logits.
-        correction_bias: router bias updated outside gradient descent (a buffer; arXiv 2412.19437 section 2.1.2).
-        expert_bias: biases on the experts' projections.
-        groups: expert groups for group-limited routing; 1 for none.
-        topk_groups: groups a token may be sent to.
-    """
-
-    experts: int
-    topk: int
-    expert_ffn: int
-    shared_ffn: int = 0
-    shared_gate: bool = False
-    dense_layers: tuple[int, ...] = ()
-    router_bias: bool = False
-    correction_bias: bool = False
-    expert_bias: bool = False
-    groups: int = 1
-    topk_groups: int = 1
-
-    def __post_init__(self) -> None:
-        _check_ranges(self, ("experts", "topk", "expert_ffn", "shared_ffn", "groups", "topk_groups"), "moe.")
-        _check_flags(self, ("shared_gate", "router_bias", "correction_bias", "expert_bias"), "moe.")
-        self._check_topk()
-        self._check_dense_layers()
-
-    def _check_topk(self) -> None:
-        if self.topk > self.experts:
-            raise ConflictError(
-                f"moe.topk is {self.topk}, more than the {self.experts} experts",
-                where="moe.topk",
-                hint=f"at most {self.experts}",
-            )
-        if self.experts % self.groups:
-            raise ConflictError(f"{self.experts} experts cannot form {self.groups} equal groups", where="moe.groups")
-        if self.topk_groups > self.groups:
-            raise ConflictError(
-                f"moe.topk_groups is {self.topk_groups}, more than the {self.groups} groups", where="moe.topk_groups"
-            )
-
-    def _check_dense_layers(self) -> None:
-        for index in sequence(self.dense_layers, "moe.dense_layers", MAX_LAYERS):
-            whole(index, "moe.dense_layers", *RANGES["dense_layer"])
-        if len(set(self.dense_layers)) != len(self.dense_layers):
-            raise InvalidValueError("moe.dense_layers names a layer twice", where="moe.dense_layers")
-        object.__setattr__(self, "dense_layers", tuple(sorted(self.dense_layers)))
+    mixer: str
+    window: int | None
+    rotary: bool
+    kv_heads: int | None
+    mlp: str
+    ffn: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,25 +79,42 @@ class ModelSpec:
         name: as shown.
         layers: decoder layers, without MTP.
         hidden: width of the residual stream.
-        heads: query heads.
+        heads: query heads (of a model without attention: heads of its scan).
         kv_heads: key and value heads; divides `heads`.
         head_dim: size of a query and key head (with MLA: nope_dim + rope_dim).
         vocab: rows of the word embedding.
-        ffn: width of the dense feed-forward block; None where every layer has experts.
-        max_positions: context length; with learned positions the rows of their table.
-        positions: rope, learned or none.
-        norm: rmsnorm or layernorm (with bias).
+        ffn: width of the dense feed-forward block; None where every layer has experts, its own width, or no block.
+        max_positions: context length; with learned positions the rows of their table, `position_offset` apart.
+        positions: rope, learned, alibi or none.
+        position_offset: rows of the table of learned positions beyond max_positions.
+        norm: rmsnorm, layernorm (with bias), layernorm-no-bias or layernorm-plain (without parameters).
+        norm_at: before each block, after it (on what it adds to the stream), or both.
+        block: sequential, parallel (attention and feed-forward block read the stream, each through its norm) or
+            parallel-one-norm (through one norm).
+        embedding_norm: whether the embeddings are normalised.
         activation: of the feed-forward block; swiglu, geglu and reglu have a gate.
         qkv_bias: biases on the query, key and value projections.
         out_bias: bias on the attention's output projection.
         mlp_bias: biases on the dense feed-forward (and shared experts') projections.
-        qk_norm: ``head`` where queries and keys are normalised head by head.
-        windows: attention window of layer i is windows[i % len(windows)]; None is the whole sequence. Kept as one period.
+        head_bias: bias on the output head.
+        qk_norm: ``head`` where queries and keys are normalised head by head, ``full`` where over all heads, ``unit`` where head
+            by head without weights (in layers that rotate).
+        attention_gate: whether a projected gate scales the attention's output.
+        windows: attention window by layer; None is the whole sequence.
+        chunked: whether windows are chunks that begin at multiples of their length.
+        rotary_layers: whether a layer rotates queries and keys, by layer (with rope).
+        mixers: attention, scan, linear (one square projection) or none, by layer.
+        mlps: ffn (dense or experts), linear or none, by layer.
+        layer_kv_heads: key and value heads by layer; None is `kv_heads`.
+        layer_ffn: width of the dense feed-forward block by layer; None is `ffn`.
         sinks: one learned attention sink a head.
+        attention_softcap: whether attention scores are capped (inside the kernel; not priced).
+        logits_softcap: whether logits are capped.
         dropout: whether dropout masks are kept (after the embedding, attention and feed-forward blocks).
         tied_embeddings: whether the head uses the word embedding.
         mla: latent attention, if any.
         moe: experts, if any.
+        scan: what layers with the mixer ``scan`` run.
         mtp_layers: multi-token-prediction blocks that are trained with the model.
         source: where the figures are from.
         notes: what a reader wants to be known, such as parts it left out.
@@ -180,30 +130,48 @@ class ModelSpec:
     ffn: int | None = None
     max_positions: int | None = None
     positions: str = "rope"
+    position_offset: int = 0
     norm: str = "rmsnorm"
+    norm_at: str = "before"
+    block: str = "sequential"
+    embedding_norm: bool = False
     activation: str = "swiglu"
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
+    head_bias: bool = False
     qk_norm: str = "none"
+    attention_gate: bool = False
     windows: tuple[int | None, ...] = (None,)
+    chunked: bool = False
+    rotary_layers: tuple[bool, ...] = (True,)
+    mixers: tuple[str, ...] = ("attention",)
+    mlps: tuple[str, ...] = ("ffn",)
+    layer_kv_heads: tuple[int | None, ...] = (None,)
+    layer_ffn: tuple[int | None, ...] = (None,)
     sinks: bool = False
+    attention_softcap: bool = False
+    logits_softcap: bool = False
     dropout: bool = False
     tied_embeddings: bool = False
     mla: MlaSpec | None = None
     moe: MoeSpec | None = None
+    scan: ScanSpec | None = None
     mtp_layers: int = 0
     source: str = ""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_ranges(self, ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "mtp_layers"), "")
-        _check_optional(self, ("ffn", "max_positions"), "")
-        _check_flags(self, ("qkv_bias", "out_bias", "mlp_bias", "sinks", "dropout", "tied_embeddings"), "")
+        sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "mtp_layers", "position_offset")
+        check_ranges(self, sizes, "")
+        check_optional(self, ("ffn", "max_positions"), "")
+        check_flags(self, ("qkv_bias", "out_bias", "mlp_bias", "head_bias", "sinks", "dropout", "tied_embeddings"), "")
+        check_flags(self, ("embedding_norm", "attention_gate", "chunked", "attention_softcap", "logits_softcap"), "")
         self._check_words()
-        self._check_windows()
+        self._check_patterns()
         self._check_heads()
         self._check_layers()
+        self._check_mixers()
 
     @property
     def gated(self) -> bool:
@@ -216,7 +184,12 @@ class ModelSpec:
 
     def is_moe(self, layer: int) -> bool:
         """Whether a layer has experts."""
-        return self.moe is not None and layer not in self.moe.dense_layers
+        return self.moe is not None and self._entry("mlps", layer) == "ffn" and layer not in self.moe.dense_layers
+
+    def shapes(self) -> tuple[LayerShape, ...]:
+        """The shape of every layer."""
+        dense = frozenset(range(self.layers) if self.moe is None else self.moe.dense_layers)
+        return tuple(self._shape(layer, dense) for layer in range(self.layers))
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, defaults included, as JSON knows them."""
@@ -231,16 +204,31 @@ class ModelSpec:
             InvalidValueError: a key missing, a wrong type, a value outside its range.
             ConflictError: values that cannot both hold.
         """
-        given = _known(cls, mapping(data, "model"), "")
-        if given.get("mla") is not None:
-            given["mla"] = _record(MlaSpec, given["mla"], "mla")
-        if given.get("moe") is not None:
-            given["moe"] = _record(MoeSpec, given["moe"], "moe")
+        given = known(cls, mapping(data, "model"), "")
+        parts: dict[str, type[Any]] = {"mla": MlaSpec, "moe": MoeSpec, "scan": ScanSpec}
+        given |= {key: record_of(part, given[key], key) for key, part in parts.items() if given.get(key) is not None}
         _derive(given)
-        for key in ("windows", "notes"):
+        for key in (*PATTERNS, "notes"):
             if key in given:
                 given[key] = sequence(given[key], key, MAX_LAYERS)
-        return _made(cls, given, "")
+        return made(cls, given, "")
+
+    def _entry(self, pattern: str, layer: int) -> Any:
+        entries = getattr(self, pattern)
+        return entries[layer % len(entries)]
+
+    def _shape(self, layer: int, dense: frozenset[int]) -> LayerShape:
+        mixer, mlp = self._entry("mixers", layer), self._entry("mlps", layer)
+        attends = mixer == "attention"
+        kind = mlp if mlp != "ffn" else "dense" if layer in dense else "moe"
+        return LayerShape(
+            mixer=mixer,
+            window=self.window_of(layer) if attends else None,
+            rotary=attends and self.positions == "rope" and self._entry("rotary_layers", layer),
+            kv_heads=(self._entry("layer_kv_heads", layer) or self.kv_heads) if attends else None,
+            mlp=kind,
+            ffn=(self._entry("layer_ffn", layer) or self.ffn) if kind == "dense" else None,
+        )
 
     def _check_words(self) -> None:
         text(self.name, "name", 200)
@@ -251,40 +239,52 @@ class ModelSpec:
             text(note, "notes")
         choice(self.positions, "positions", POSITIONS)
         choice(self.norm, "norm", NORMS)
+        choice(self.norm_at, "norm_at", NORM_PLACES)
+        choice(self.block, "block", BLOCKS)
         choice(self.activation, "activation", ACTIVATIONS)
         choice(self.qk_norm, "qk_norm", QK_NORMS)
 
-    def _check_windows(self) -> None:
-        entries = sequence(self.windows, "windows", MAX_LAYERS)
-        if not entries:
-            raise InvalidValueError("windows is empty", where="windows", hint="give one entry a layer of the repeating pattern")
-        if len(entries) > self.layers:
-            raise ConflictError(f"windows has {len(entries)} entries for {self.layers} layers", where="windows")
-        for entry in entries:
-            if entry is not None:
-                whole(entry, "windows", *RANGES["window"])
-        if len(set(entries)) > MAX_WINDOWS:
+    def _check_patterns(self) -> None:
+        self._check_pattern("windows", partial(_whole_or_none, "window"))
+        self._check_pattern("rotary_layers", flag)
+        self._check_pattern("mixers", partial(_word, MIXERS))
+        self._check_pattern("mlps", partial(_word, MLPS))
+        self._check_pattern("layer_kv_heads", partial(_whole_or_none, "kv_heads"))
+        self._check_pattern("layer_ffn", partial(_whole_or_none, "ffn"))
+        if len(set(self.windows)) > MAX_WINDOWS:
             raise InvalidValueError(
-                f"windows names {len(set(entries))} different windows",
+                f"windows names {len(set(self.windows))} different windows",
                 where="windows",
                 hint=f"at most {MAX_WINDOWS} are modelled",
             )
-        repeated = tuple(entries[layer % len(entries)] for layer in range(self.layers))
-        object.__setattr__(self, "windows", repeated[: _period(repeated)])
+
+    def _check_pattern(self, key: str, check: Callable[[Any, str], Any]) -> None:
+        """Every entry is right; the pattern is cut to one period."""
+        entries = sequence(getattr(self, key), key, MAX_LAYERS)
+        if not entries:
+            raise InvalidValueError(f"{key} is empty", where=key, hint="give one entry a layer of the repeating pattern")
+        if len(entries) > self.layers:
+            raise ConflictError(f"{key} has {len(entries)} entries for {self.layers} layers", where=key)
+        for entry in entries:
+            check(entry, key)
+        object.__setattr__(self, key, one_period(entries, self.layers))
 
     def _check_heads(self) -> None:
-        if self.heads % self.kv_heads:
-            raise ConflictError(
-                f"kv_heads {self.kv_heads} does not divide heads {self.heads}",
-                where="kv_heads",
-                hint="each key-value head serves the same number of query heads",
-            )
+        for key, count in [("kv_heads", self.kv_heads), *(("layer_kv_heads", n) for n in self.layer_kv_heads if n)]:
+            if self.heads % count:
+                raise ConflictError(
+                    f"{key} {count} does not divide heads {self.heads}",
+                    where=key,
+                    hint="each key-value head serves the same number of query heads",
+                )
         if self.mla is not None:
             self._check_latent(self.mla)
 
     def _check_latent(self, mla: MlaSpec) -> None:
         """Latent attention decides heads, positions and norms itself."""
-        decided = {"kv_heads": self.heads, "head_dim": mla.nope_dim + mla.rope_dim, "positions": "rope", "qk_norm": "none"}
+        width = mla.nope_dim + mla.rope_dim
+        decided = {"kv_heads": self.heads, "head_dim": width, "positions": "rope", "qk_norm": "none"}
+        decided |= {"attention_gate": False, "rotary_layers": (True,), "layer_kv_heads": (None,)}
         for key, value in decided.items():
             if getattr(self, key) != value:
                 raise ConflictError(
@@ -292,6 +292,8 @@ class ModelSpec:
                     where=key,
                     hint=f"leave {key} out",
                 )
+        if mla.index_topk is not None and any(self.windows):
+            raise ConflictError("windows and an indexer cannot stand together", where="windows", hint="leave windows out")
 
     def _check_layers(self) -> None:
         if self.positions == "learned" and self.max_positions is None:
@@ -304,9 +306,29 @@ class ModelSpec:
                 where="moe.dense_layers",
                 hint=f"layers are 0 to {self.layers - 1}",
             )
-        dense = self.layers if self.moe is None else len(self.moe.dense_layers)
-        if dense and self.ffn is None:
-            raise InvalidValueError(f"ffn is missing, and {dense} layers are dense", where="ffn")
+        shapes = self.shapes()
+        without = sum(1 for shape in shapes if shape.mlp == "dense" and shape.ffn is None)
+        if without:
+            raise InvalidValueError(f"ffn is missing, and {without} layers are dense", where="ffn")
+        if len(set(shapes)) > MAX_SHAPES:
+            raise InvalidValueError(
+                f"{len(set(shapes))} different layers", where="layers", hint=f"at most {MAX_SHAPES} kinds are modelled"
+            )
+
+    def _check_mixers(self) -> None:
+        if ("scan" in self.mixers) != (self.scan is not None):
+            raise ConflictError(
+                "scan is given but no layer has it" if self.scan else "mixers names scan, but scan is not given",
+                where="mixers" if self.scan else "scan",
+            )
+        if self.block == "sequential":
+            return
+        if self.norm_at != "before":
+            raise ConflictError(f"norm_at is {self.norm_at}, and the block is {self.block}", where="norm_at")
+        if any(shape.mixer == "none" or shape.mlp in {"none", "moe"} for shape in self.shapes()):
+            raise ConflictError(
+                f"block is {self.block}, but a layer has no mixer, no dense feed-forward block, or experts", where="block"
+            )
 
 
 def _derive(given: dict[str, Any]) -> None:
@@ -325,54 +347,13 @@ def _derive(given: dict[str, Any]) -> None:
     given["head_dim"] = hidden // heads
 
 
-def _record(record: type[RecordT], value: object, key: str) -> RecordT:
-    if isinstance(value, record):
-        return value
-    return _made(record, _known(record, mapping(value, key), key + "."), key + ".")
+def _whole_or_none(limits: str, value: object, key: str) -> None:
+    if value is not None:
+        whole(value, key, *RANGES[limits])
 
 
-def _known(record: type[Any], data: dict[str, Any], prefix: str) -> dict[str, Any]:
-    names = [field.name for field in fields(record)]
-    for key in data:
-        if key not in names:
-            raise unknown_name("key", str(key), names, where=prefix + str(key)[:60])
-    return dict(data)
-
-
-def _made(record: type[RecordT], given: dict[str, Any], prefix: str) -> RecordT:
-    for field in fields(record):  # type: ignore[arg-type]
-        if _required(field) and given.get(field.name) is None:
-            raise InvalidValueError(f"{prefix}{field.name} is missing", where=prefix + field.name)
-    return record(**given)
-
-
-def _period(entries: tuple[int | None, ...]) -> int:
-    """The least p with entries[i] = entries[i - p] for all i >= p (Knuth, Morris, Pratt: length less the longest border)."""
-    borders = [0] * len(entries)
-    for i in range(1, len(entries)):
-        length = borders[i - 1]
-        while length and entries[i] != entries[length]:
-            length = borders[length - 1]
-        borders[i] = length + (entries[i] == entries[length])
-    return len(entries) - borders[-1]
-
-
-def _required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-def _check_ranges(record: object, names: tuple[str, ...], prefix: str) -> None:
-    for name in names:
-        whole(getattr(record, name), prefix + name, *RANGES[name])
-
-
-def _check_optional(record: object, names: tuple[str, ...], prefix: str) -> None:
-    _check_ranges(record, tuple(name for name in names if getattr(record, name) is not None), prefix)
-
-
-def _check_flags(record: object, names: tuple[str, ...], prefix: str) -> None:
-    for name in names:
-        flag(getattr(record, name), prefix + name)
+def _word(allowed: tuple[str, ...], value: object, key: str) -> None:
+    choice(value, key, allowed)
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """From a `ModelSpec` to a `ModelGraph`: embedding, distinct layers, head, MTP block.
 
-    layer i    = attention block (window of layer i) + dense or expert block         `_layer`
-    embedding  : rows of the word table, + learned positions, dropout                `_embedding`
-    head       : final norm, GEMM m = b s, n = vocab, k = h, cross entropy           `_head`
+    layer i    = mixer + feed-forward block, by its shape                            `layers.layer_graph`
+    embedding  : rows of the word table, + learned positions, dropout, norm          `_embedding`
+    head       : final norm, GEMM m = b s, n = vocab, k = h, cap, cross entropy      `_head`
     MTP        : norm of the next token's embedding and of the stream, GEMM 2 h -> h, one layer like the
                  last, final norm, the model's head (arXiv 2412.19437 section 2.2)   `_mtp`
 
@@ -17,13 +17,11 @@ and a classic GPT layer (four-fold width, dropout) 34 h + 4 a + 16: equation 1 o
 
 from __future__ import annotations
 
-from shardwright.models.attention import attention_block, attention_dims
 from shardwright.models.dims import TOKENS
-from shardwright.models.feedforward import dense_block
 from shardwright.models.graph import GemmShape, LayerGraph, ModelGraph, Operator, OperatorKind, TensorSpec
-from shardwright.models.moe import moe_block, moe_dims
+from shardwright.models.layers import layer_dims, layer_graph, layer_operators
 from shardwright.models.parts import FP32, MASK, activation, hidden, norm, optional, parameter
-from shardwright.models.spec import ModelSpec
+from shardwright.models.spec import LayerShape, ModelSpec
 
 WORD_EMBEDDING = "word_embedding"
 HEAD_WEIGHT = "head_weight"
@@ -32,42 +30,26 @@ TOKEN_BYTES = 8.0
 
 def build_graph(spec: ModelSpec) -> ModelGraph:
     """The model graph of a spec."""
-    dense = frozenset(range(spec.layers) if spec.moe is None else spec.moe.dense_layers)
-    keys = [(layer not in dense, spec.window_of(layer)) for layer in range(spec.layers)]
-    kinds = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    shapes = spec.shapes()
+    kinds = {shape: index for index, shape in enumerate(dict.fromkeys(shapes))}
     return ModelGraph(
         name=spec.name,
         spec=spec,
         embedding=_embedding(spec),
-        layer_kinds=tuple(_layer(spec, moe, window) for moe, window in kinds),
-        pattern=tuple(kinds[key] for key in keys),
+        layer_kinds=tuple(layer_graph(spec, shape) for shape in kinds),
+        pattern=tuple(kinds[shape] for shape in shapes),
         head=_head(spec),
-        mtp=_mtp(spec, *keys[-1]) if spec.mtp_layers else None,
+        mtp=_mtp(spec, shapes[-1]) if spec.mtp_layers else None,
         mtp_layers=spec.mtp_layers,
         tied_embeddings=spec.tied_embeddings,
     )
 
 
-def _layer(spec: ModelSpec, moe: bool, window: int | None) -> LayerGraph:
-    kind = ("moe" if moe else "dense") + ("" if window is None else f"-window-{window}")
-    return LayerGraph(kind=kind, dims=_layer_dims(spec, moe), operators=_layer_operators(spec, moe, window))
-
-
-def _layer_dims(spec: ModelSpec, moe: bool) -> dict[str, int]:
-    if moe and spec.moe is not None:
-        return {**attention_dims(spec), **moe_dims(spec.moe)}
-    return {**attention_dims(spec), "ffn": spec.ffn or 0}
-
-
-def _layer_operators(spec: ModelSpec, moe: bool, window: int | None) -> tuple[Operator, ...]:
-    block = moe_block(spec, spec.moe) if moe and spec.moe is not None else dense_block(spec)
-    return (*attention_block(spec, window), *block)
-
-
 def _embedding(spec: ModelSpec) -> LayerGraph:
     learned = spec.positions == "learned"
-    positions = {"positions": spec.max_positions or 0} if learned else {}
-    target = hidden("hidden_in")
+    positions = {"positions": (spec.max_positions or 0) + spec.position_offset} if learned else {}
+    stream = hidden("hidden_in")
+    target = hidden("hidden_embedded") if spec.embedding_norm else stream
     mask = TensorSpec(name="embedding_mask", dims=target.dims, bytes_per_element=MASK)
     lookup = Operator(
         name="embedding",
@@ -78,7 +60,9 @@ def _embedding(spec: ModelSpec) -> LayerGraph:
         parameters=(_word_embedding(), *optional(learned, parameter("position_embedding", "positions", "hidden"))),
         saved=(_tokens(), *optional(spec.dropout, mask)),
     )
-    return LayerGraph(kind="embedding", dims={"hidden": spec.hidden, "vocab": spec.vocab, **positions}, operators=(lookup,))
+    normed = optional(spec.embedding_norm, norm(spec, "embedding_norm", target, stream, kept=False))
+    dims = {"hidden": spec.hidden, "vocab": spec.vocab, **positions}
+    return LayerGraph(kind="embedding", dims=dims, operators=(lookup, *normed))
 
 
 def _head(spec: ModelSpec) -> LayerGraph:
@@ -88,11 +72,9 @@ def _head(spec: ModelSpec) -> LayerGraph:
 
 
 def _output(spec: ModelSpec, normed: TensorSpec, prefix: str) -> tuple[Operator, ...]:
-    """The output GEMM and the loss."""
+    """The output GEMM, the cap of the logits, and the loss."""
     logits = activation(f"{prefix}logits", "vocab")
-    softmax = TensorSpec(name=f"{prefix}softmax", dims=logits.dims, bytes_per_element=FP32)
-    loss = TensorSpec(name=f"{prefix}loss", dims=TOKENS, bytes_per_element=FP32)
-    labels = TensorSpec(name=f"{prefix}labels", dims=TOKENS, bytes_per_element=TOKEN_BYTES)
+    capped = activation(f"{prefix}logits_capped", "vocab")
     weight = _word_embedding() if spec.tied_embeddings else parameter(HEAD_WEIGHT, "vocab", "hidden")
     gemm = Operator(
         name=f"{prefix}head",
@@ -100,12 +82,30 @@ def _output(spec: ModelSpec, normed: TensorSpec, prefix: str) -> tuple[Operator,
         module="head",
         inputs=(normed,),
         outputs=(logits,),
-        parameters=(weight,),
+        parameters=(weight, *optional(spec.head_bias, parameter("head_bias", "vocab"))),
         saved=(normed,),
         gemm=GemmShape(m=TOKENS, n=(("vocab",),), k=("hidden",)),
         quantizable=False,
     )
-    entropy = Operator(
+    if not spec.logits_softcap:
+        return gemm, _loss(prefix, logits)
+    cap = Operator(
+        name=f"{prefix}logits_cap",
+        kind=OperatorKind.ELEMENTWISE,
+        module="head",
+        inputs=(logits,),
+        outputs=(capped,),
+        saved=(capped,),
+    )
+    return gemm, cap, _loss(prefix, capped)
+
+
+def _loss(prefix: str, logits: TensorSpec) -> Operator:
+    """Cross entropy, which keeps its softmax."""
+    softmax = TensorSpec(name=f"{prefix}softmax", dims=logits.dims, bytes_per_element=FP32)
+    loss = TensorSpec(name=f"{prefix}loss", dims=TOKENS, bytes_per_element=FP32)
+    labels = TensorSpec(name=f"{prefix}labels", dims=TOKENS, bytes_per_element=TOKEN_BYTES)
+    return Operator(
         name=loss.name,
         kind=OperatorKind.LOSS,
         module="head",
@@ -114,10 +114,9 @@ def _output(spec: ModelSpec, normed: TensorSpec, prefix: str) -> tuple[Operator,
         saved=(softmax, labels),
         recompute_drops=(softmax.name,),
     )
-    return gemm, entropy
 
 
-def _mtp(spec: ModelSpec, moe: bool, window: int | None) -> LayerGraph:
+def _mtp(spec: ModelSpec, shape: LayerShape) -> LayerGraph:
     stream, embedded, normed = hidden("mtp_stream"), hidden("mtp_embedded"), hidden("mtp_final_normed")
     joined = (hidden("mtp_stream_normed"), hidden("mtp_embedded_normed"))
     operators = (
@@ -125,11 +124,11 @@ def _mtp(spec: ModelSpec, moe: bool, window: int | None) -> LayerGraph:
         norm(spec, "mtp_stream_norm", stream, joined[0]),
         norm(spec, "mtp_embedded_norm", embedded, joined[1]),
         _mtp_join(joined),
-        *_layer_operators(spec, moe, window),
+        *layer_operators(spec, shape),
         norm(spec, "mtp_final_norm", hidden("hidden_out"), normed),
         *_output(spec, normed, "mtp_"),
     )
-    dims = {**_layer_dims(spec, moe), "vocab": spec.vocab, "mtp_parts": 2}
+    dims = {**layer_dims(spec, shape), "vocab": spec.vocab, "mtp_parts": 2}
     return LayerGraph(kind="mtp", dims=dims, operators=operators)
 
 

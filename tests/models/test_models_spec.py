@@ -10,7 +10,7 @@ from model_configs import outcome
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, UnknownNameError
 from shardwright.models.catalog import load_model, model_from_dict, model_ids
 from shardwright.models.schema import ModelRecord
-from shardwright.models.spec import RANGES, MlaSpec, ModelSpec, MoeSpec
+from shardwright.models.spec import RANGES, MlaSpec, ModelSpec, MoeSpec, ScanSpec
 
 SIZES = {"name": "m", "layers": 4, "hidden": 64, "heads": 8, "vocab": 512, "ffn": 128}
 MOE = {"experts": 8, "topk": 2, "expert_ffn": 32}
@@ -85,7 +85,7 @@ REFUSED = [
     ({"name": ""}, InvalidValueError, "name"),
     ({"name": 3}, InvalidValueError, "name"),
     ({"positions": "learned"}, InvalidValueError, "max_positions"),
-    ({"positions": "alibi"}, InvalidValueError, "positions"),
+    ({"positions": "sinusoidal"}, InvalidValueError, "positions"),
     ({"activation": ["gelu"]}, InvalidValueError, "activation"),
     ({"windows": []}, InvalidValueError, "windows"),
     ({"windows": [0]}, InvalidValueError, "windows"),
@@ -168,5 +168,5 @@ def test_any_value_gives_a_spec_or_our_error(key, value):
 
 
 def test_ranges_are_of_fields():
-    names = {name for record in (ModelSpec, MoeSpec, MlaSpec) for name in record.__dataclass_fields__}
+    names = {name for record in (ModelSpec, MoeSpec, MlaSpec, ScanSpec) for name in record.__dataclass_fields__}
     assert set(RANGES) - names == {"window", "dense_layer"}
