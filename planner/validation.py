@@ -6,11 +6,13 @@ then over groups. Rows with `FLAG` in their notes and groups in `UNSCORED_GROUPS
 
 The constants that come with the package are priors from operator and collective tables, datasheets and
 framework sources. None was fitted to end-to-end runs, so `fit` = all, none and loso price alike in this
-version; `anchor` = first calibrates each source group by one factor taken from its first timed row.
+version; `anchor` = first calibrates each source group by one factor taken from its first timed row
+(`site_shift`), like for like: the same stack, device, arithmetic, and dense or routed models.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -31,6 +33,11 @@ UNSCORED_GROUPS = ("bs-v100", "nanotron-log", "internevo-mem")
 """Source groups of the published collection whose authors warn of 40 % spread or state too little to be scored."""
 
 NOTE = "no constant was fitted to end-to-end runs: fit all, none and loso price alike in this version"
+SITE_SPREAD = 0.10
+RUN_NOISE = 0.08
+ODD_RUN = 0.30
+"""Relative deviations: of sites from the priors, of runs from their site, and from where a run counts as odd."""
+
 FLAG = re.compile(r"\bFLAG\b")
 
 
@@ -132,20 +139,36 @@ def _checked(row: RunRow, options: PricingOptions, left_out: frozenset[str], est
 
 
 def _anchored(checked: Sequence[Checked]) -> list[Checked]:
-    """Every prediction multiplied by its group's factor; the row the factor is from no longer counts."""
-    factors: dict[str, float] = {}
+    """Predictions of rows like their group's first timed row, calibrated by it; that row no longer counts."""
+    anchors: dict[str, Checked] = {}
+    for item in checked:
+        if item.outcome.error is not None and not FLAG.search(item.row.notes):
+            anchors.setdefault(item.outcome.source_group, item)
     made = []
-    anchors = set()
     for item in checked:
-        outcome = item.outcome
-        if outcome.error is not None and not FLAG.search(item.row.notes) and outcome.source_group not in factors:
-            factors[outcome.source_group] = 1.0 / (1.0 + outcome.error)
-            anchors.add(item.row.id)
-    for item in checked:
-        factor = factors.get(item.outcome.source_group, 1.0)
-        scored = item.outcome.scored and item.row.id not in anchors
-        made.append(replace(item, outcome=_scaled(item.outcome, factor, scored)))
+        anchor = anchors.get(item.outcome.source_group)
+        alike = anchor is not None and _class(item) == _class(anchor)
+        factor = math.exp(-site_shift(anchor.outcome.error)) if alike and anchor is not None else 1.0
+        made.append(replace(item, outcome=_scaled(item.outcome, factor, item.outcome.scored and item is not anchor)))
     return made
+
+
+def _class(item: Checked) -> tuple[object, ...]:
+    """What a measured run may calibrate: the same stack, device, arithmetic, and dense or routed."""
+    if item.run is None:
+        return ()
+    problem = item.run.problem
+    return problem.stack.id, problem.device.id, problem.job.precision.compute, problem.graph.spec.moe is not None
+
+
+def site_shift(error: float | None) -> float:
+    """Log factor of a site's predictions, given the error of one measured run there.
+
+    With r = log(1 + error), the posterior mean r / (1 + (noise / spread)^2 + (r / odd)^2): sites differ by
+    `SITE_SPREAD`, runs of one site by `RUN_NOISE`, and a run further off than `ODD_RUN` says more of itself.
+    """
+    residual = math.log1p(error or 0.0)
+    return residual / (1.0 + (RUN_NOISE / SITE_SPREAD) ** 2 + (residual / ODD_RUN) ** 2)
 
 
 def _scaled(outcome: Outcome, factor: float, scored: bool) -> Outcome:

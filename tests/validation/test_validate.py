@@ -2,16 +2,19 @@
 
 import csv
 import json
+import math
 from dataclasses import fields
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rows import fake_estimate, row
 
 from shardwright.documents import rounded
 from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.validation import UNSCORED_GROUPS, validate
+from shardwright.planner.validation import UNSCORED_GROUPS, site_shift, validate
 from shardwright.planner.validation_rows import price_run, read_run
 
 SUMMARY = {
@@ -109,16 +112,34 @@ def test_words_that_contain_flag_are_no_flag(tmp_path):
 
 def test_an_anchor_calibrates_its_group_and_is_not_scored(tmp_path):
     rows = [
-        row(step_time_s=2.0),
-        row(step_time_s=2.5),
+        row(step_time_s=1.1),
+        row(step_time_s=1.2),
         row(step_time_s=1.0, source_group="h"),
         row(source_group="i", step_time_s=3.0),
     ]
     _, made, summary = found(tmp_path, *rows, anchor="first")
     assert [r["scored"] for r in made] == [False, True, False, False]
-    assert made[1]["predicted_step_time_s"] == pytest.approx(2.0)
-    assert made[1]["error"] == pytest.approx(-0.2)
+    assert 1.0 < made[1]["predicted_step_time_s"] < 1.1
+    assert made[1]["interval_high_s"] == pytest.approx(1.1 * made[1]["predicted_step_time_s"])
+    assert made[2]["predicted_step_time_s"] == pytest.approx(1.0)
     assert summary["scored"] == 1
+
+
+@pytest.mark.parametrize("other", [{"framework": "torchtitan"}, {"node": "dgx-a100-80g"}, {"precision": "FP8"}])
+def test_an_anchor_says_nothing_of_another_class(tmp_path, other):
+    _, made, _ = found(tmp_path, row(step_time_s=1.1), row(**other), anchor="first")
+    assert made[1]["predicted_step_time_s"] == pytest.approx(1.0)
+
+
+@given(st.floats(-0.9, 5.0))
+def test_an_anchor_never_moves_predictions_past_itself(error):
+    shift, residual = site_shift(error), math.log1p(error)
+    assert abs(shift) <= abs(residual)
+    assert shift * residual >= 0
+
+
+def test_an_odd_run_moves_predictions_less():
+    assert site_shift(0.1) / math.log1p(0.1) > site_shift(1.0) / math.log1p(1.0)
 
 
 def test_fits_price_alike_and_say_so(tmp_path):
