@@ -2,8 +2,8 @@
 
 python benchmarks/plan_wall_time.py [--case NAME] [--repeat N] [--workers N] [--json FILE]
 
-Each command is a process of its own, started cold; the fastest of the repeats counts. The exit code is 1 if a command misses its
-limit of wall seconds or prices fewer legal candidates than asked for.
+Each command is a process of its own, started cold; the fastest of the repeats counts. The exit code is 1 if a command
+misses its limit of wall seconds or prices fewer legal candidates than asked for.
 """
 
 from __future__ import annotations
@@ -99,9 +99,8 @@ def measured(case: Case, given: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     given = arguments()
     figures = {name: measured(CASES[name], given) for name in given.case or CASES}
-    print(
-        f"{'case':<14}{'wall s':>9}{'limit s':>9}{'CPU s':>9}{'MiB':>9}{'candidates':>16}{'priced':>10}{'fits':>10}{'best s':>10}  kept"
-    )
+    heads = {"wall s": 9, "limit s": 9, "CPU s": 9, "MiB": 9, "candidates": 16, "priced": 10, "fits": 10, "best s": 10}
+    print(f"{'case':<14}" + "".join(f"{head:>{width}}" for head, width in heads.items()) + "  kept")
     for name, row in figures.items():
         times = f"{row['wall_s']:>9.2f}{row['limit_s']:>9.1f}{row['cpu_s']:>9.2f}{row['peak_rss_mib']:>9.0f}"
         best = "-" if row["best_step_time_s"] is None else f"{row['best_step_time_s']:.4g}"

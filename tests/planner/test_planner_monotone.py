@@ -1,6 +1,7 @@
 """What must never get worse: better hardware, more freedom, less kept."""
 
 import dataclasses
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -184,7 +185,7 @@ def test_more_recomputing_keeps_less_and_is_never_faster(name, stack):
     prices = [
         problems.priced(problem, variant(batch, recompute=mode, recompute_layers=ALL_LAYERS), splits) for mode in (0, 1, 2)
     ]
-    for less, more in zip(prices[:-1], prices[1:], strict=True):
+    for less, more in itertools.pairwise(prices):
         assert (less.memory.activations_bytes >= more.memory.activations_bytes).all()
         assert (less.step_s <= more.step_s * SLACK).all()
     few, many = (problems.priced(problem, variant(batch, recompute=2, recompute_layers=n), splits) for n in (1, 3))
@@ -200,7 +201,7 @@ def test_a_higher_zero_stage_never_raises_state_bytes(name, stack):
     batch = replace(batch, dp_replicate=np.ones(len(batch), dtype=np.int64))
     memories = [problems.priced(problem, variant(batch, zero=stage), splits).memory for stage in (0, 1, 2, 3)]
     for part in ("parameters_bytes", "gradients_bytes", "optimizer_bytes"):
-        for lower, higher in zip(memories[:-1], memories[1:], strict=True):
+        for lower, higher in itertools.pairwise(memories):
             assert (getattr(lower, part) >= getattr(higher, part)).all()
         assert (getattr(memories[0], part) > getattr(memories[3], part)).any()
 
