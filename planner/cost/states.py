@@ -116,7 +116,8 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     zero = batch.zero[:, None]
     own = h.dense + h.expert
     sharded = h.dense / h.dense_shards + h.expert / h.expert_shards
-    width, state = job.precision.parameter_bytes, job.optimizer.state_bytes(job.precision)
+    width = job.precision.parameter_bytes
+    state = job.optimizer.state_bytes(job.precision) + stack.optimizer_scratch_bytes
     parameters = width * np.where(zero >= 3, sharded, own)
     reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)

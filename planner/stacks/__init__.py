@@ -40,6 +40,7 @@ class StackProfile:
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
         selective_modules: operator modules recomputed by `selective`.
         optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
+        optimizer_scratch_bytes: memory an optimizer keeps per parameter besides its states, sharded as they are.
         logit_bytes: memory traffic per logit of the loss, forward and backward.
         logit_saved_bytes: bytes per logit held at the peak of the loss.
         context_bytes, nccl_bytes_per_group: memory the driver and the communicators take.
@@ -79,6 +80,7 @@ class StackProfile:
     selective_modules: tuple[str, ...]
     optimizer_bytes_per_sharded_parameter: float
     optimizer_bytes_per_parameter: float
+    optimizer_scratch_bytes: float
     logit_bytes: float
     logit_saved_bytes: float
     context_bytes: int
