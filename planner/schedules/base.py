@@ -24,6 +24,7 @@ class StageTimes:
         multiplicity: ranks of each run, 0 beyond the last, [plans, runs].
         last_rank: last rank of each run, [plans, runs].
         pp, vpp, micro_batches: [plans, 1].
+        weight_s: the part of `backward_s` that is the weight gradient, [plans, runs]; half of it where none is given.
     """
 
     forward_s: FloatArray
@@ -33,11 +34,17 @@ class StageTimes:
     pp: IntArray
     vpp: IntArray
     micro_batches: IntArray
+    weight_s: FloatArray | None = None
 
     @property
     def both_s(self) -> FloatArray:
         """Forward and backward."""
         return self.forward_s + self.backward_s
+
+    @property
+    def weight_part_s(self) -> FloatArray:
+        """Weight gradient of a rank's pass."""
+        return self.backward_s / 2 if self.weight_s is None else self.weight_s
 
     def around(self) -> tuple[FloatArray, FloatArray]:
         """Sums over the stages before and after the last stage of each run, [plans, runs]."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.errors import InvalidValueError
 from shardwright.planner.plans import BoolArray, FloatArray
@@ -54,7 +55,7 @@ class ChunkTimes:
         """How many plans."""
         return int(self.forward_s.shape[0])
 
-    def take(self, index: slice) -> ChunkTimes:
+    def take(self, index: slice | NDArray[np.intp]) -> ChunkTimes:
         """Some of the plans."""
         return ChunkTimes(
             forward_s=self.forward_s[index],

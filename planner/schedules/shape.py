@@ -1,0 +1,69 @@
+"""What fixes the order of operations of a pipeline, and that order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shardwright.errors import InvalidValueError, UnknownNameError
+from shardwright.planner.schedules.orders import Order, gpipe_order, interleaved_order, one_f_one_b_order
+from shardwright.planner.schedules.orders_apart import dualpipe_v_order, zb_h1_order, zb_v_order
+
+SINGLE: dict[str, Callable[[int, int], Order]] = {"gpipe": gpipe_order, "1f1b": one_f_one_b_order, "zb-h1": zb_h1_order}
+"""Orders with one chunk a rank."""
+
+FOLDED: dict[str, Callable[[int, int], Order]] = {"zb-v": zb_v_order, "dualpipe-v": dualpipe_v_order}
+"""Orders with two chunks a rank, stages folded like a V."""
+
+SIMULATED = (*SINGLE, "interleaved-1f1b", *FOLDED)
+"""Schedules whose order of operations is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What fixes an order of operations.
+
+    Attributes:
+        schedule: one of `SIMULATED`.
+        pp, vpp: pipeline ranks, chunks a rank.
+        micro_batches: micro-batches.
+        group: micro-batches that pass a chunk before the next chunk's turn (interleaved only); pp where none is given.
+    """
+
+    schedule: str
+    pp: int
+    vpp: int
+    micro_batches: int
+    group: int | None = None
+
+
+def order_of(shape: Shape) -> Order:
+    """The order of operations.
+
+    Raises:
+        UnknownNameError: a schedule without one.
+        InvalidValueError: chunks or micro-batches that the schedule cannot have.
+    """
+    if shape.schedule == "interleaved-1f1b":
+        return interleaved_order(shape.pp, shape.vpp, shape.micro_batches, shape.group)
+    made = SINGLE.get(shape.schedule) or FOLDED.get(shape.schedule)
+    if made is None:
+        raise UnknownNameError(f"schedule {shape.schedule!r}", hint=f"known: {', '.join(SIMULATED)}")
+    chunks = 2 if shape.schedule in FOLDED else 1
+    if shape.vpp != chunks:
+        raise InvalidValueError(f"{shape.schedule} with {shape.vpp} chunks a rank", hint=f"it has {chunks}")
+    return made(shape.pp, shape.micro_batches)
+
+
+def torch_group(pp: int, micro_batches: int) -> int:
+    """Micro-batches that torch's interleaved schedules pass through a chunk before the next chunk's turn.
+
+    Raises:
+        InvalidValueError: a number of micro-batches that torch refuses.
+    """
+    rounds = max(1, micro_batches // pp)
+    if micro_batches % rounds:
+        raise InvalidValueError(
+            f"{micro_batches} micro-batches on {pp} pipeline ranks", hint=f"torch wants a multiple of {rounds} rounds"
+        )
+    return micro_batches // rounds
