@@ -133,12 +133,19 @@ def _whole_graph(stack: StackProfile) -> dict[str, Any]:
     }
 
 
+def _router_graph(_stack: StackProfile) -> dict[str, Any]:
+    """Router and preprocessing are replayed as a graph: about half of the host's part of a routed layer stays."""
+    base = load_stack("megatron-core")
+    return {"moe_host_forward_s": base.moe_host_forward_s / 2, "moe_host_backward_s": base.moe_host_backward_s / 2}
+
+
 def _value(field: str, value: Any) -> Callable[[StackProfile], dict[str, Any]]:
     return lambda _stack: {field: value}
 
 
 SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
     (r"(?i)(^|[;,] *)eager\b", _eager),
+    (r"cuda_graph=[a-z_]+:\[[^\]]*moe_router", _router_graph),
     (r"cuda_graph=(none:)?full_iteration", _whole_graph),
     (r"(?i)TP_COMM_OVERLAP=(False|0)\b", _value("tp_exposed", BACKWARD_OVERLAP)),
     (r"(?i)TP_COMM_OVERLAP=(True|1)\b", _value("tp_exposed", 0.5)),

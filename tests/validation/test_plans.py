@@ -181,6 +181,7 @@ def test_embedding_and_head_count_as_layers():
         ({"notes": "Table 3; eager; seq 8192"}, "elementwise_factor", 3.0),
         ({"notes": "asyncTP; torch.compile", "framework": "torchtitan"}, "tp_exposed", 0.5),
         ({"notes": "recipe: cuda_graph=full_iteration:[],dispatcher=x"}, "moe_host_forward_s", 0.0),
+        ({"notes": "recipe: cuda_graph=transformer_engine:['attn', 'moe_router']"}, "moe_host_forward_s", 0.6e-3),
         ({"notes": "recipe: dispatcher=x,a2a_overlap=True"}, "ep_exposed", 0.4),
         ({"notes": "x;TP_COMM_OVERLAP=False,FP8_DPA=0"}, "tp_exposed", 0.6),
         ({"notes": "x;TP_COMM_OVERLAP=1,FP8_DPA=True"}, "attention_backend", "fp8"),
