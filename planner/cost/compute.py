@@ -2,7 +2,10 @@
 
     product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's, whose fp32
                  result is read and written; low precision adds casts of 3 (forward) and 4 (backward) bytes an element
-    attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores
+    attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores; windows that
+                 are chunks are sequences of their own
+    scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
+                 (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times
     elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
     loss         the stack's bytes a logit
 
@@ -17,7 +20,7 @@ import numpy as np
 
 from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
 from shardwright.models.dtypes import Precision
-from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.plans import FloatArray
 from shardwright.planner.problem import Problem
@@ -28,6 +31,13 @@ ACCUMULATED_GRADIENT_BYTES = 8.0
 
 CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
 """Traffic of quantising an operand below 16 bits: read 2 and write 1, and a transposed copy backward (Transformer Engine)."""
+
+
+VECTOR_SHARE = 1.0 / 16.0
+"""fp32 rate of vector units over the dense 16-bit peak of matrix units (A100 19.5 of 312, H100 67 of 989 TFLOP/s)."""
+
+SCAN_BACKWARD = 3.0
+"""A scan's backward pass computes states and products within chunks again and differentiates both (arXiv 2405.21060)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +81,8 @@ def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> O
     if operator.attention is not None:
         attend = _fused_attention if machine.stack.fused_attention else _unfused_attention
         return attend(operator.attention, sizes, machine)
+    if operator.scan is not None:
+        return _scan(operator, operator.scan, sizes, machine)
     if operator.kind is OperatorKind.LOSS:
         logits = sum((sizes.elements(t) for t in operator.inputs if has_tensor_dim(t.dims)), start=np.zeros(1))
         return _moved(machine, logits * machine.stack.logit_bytes / 3.0, logits * machine.stack.logit_bytes * 2.0 / 3.0)
@@ -111,6 +123,8 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
     batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     keys = sizes.whole_sequence() if shape.window else queries
     steps = sizes.whole_sequence() / keys
+    if shape.chunked and shape.window:
+        keys = np.minimum(keys, shape.window)
     rates = machine.products if machine.precision.compute == "fp32" else machine.plain
     backend = machine.stack.attention_backend if machine.stack.attention_backend in machine.fit.backend_factor else "table"
     both = [
@@ -151,6 +165,27 @@ def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machin
     )
     return OperatorTime(
         forward_s=forward + passes.forward_s, backward_s=backward + passes.backward_s, hbm_bytes=passes.hbm_bytes
+    )
+
+
+def _scan(operator: Operator, shape: ScanShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    """A recurrence over the sequence: its streams, and its FLOPs as products of one chunk or on vector units."""
+    streams, fit, rates = _elementwise(operator, sizes, machine), machine.fit, machine.plain
+    names = (shape.heads, shape.groups, shape.head_dim, shape.state)
+    local = {name: sizes.dim(name, beside_tensor=True) for name in names}
+    tokens = sizes.product(("batch", "seq"), beside_tensor=True)
+    chunk = min(shape.chunk, int(sizes.whole_sequence().max(initial=1.0)))
+    flops = tokens * shape.token_flops(local, chunk, causal=False)
+    if shape.method == "selective":
+        products = flops / (VECTOR_SHARE * rates.peak_flops)
+    else:
+        groups = np.maximum(local[shape.heads] * tokens / chunk, 1.0)
+        one = 2.0 * groups * chunk * local[shape.head_dim] * local[shape.state]
+        products = flops / one * gemm_s(fit, rates, chunk, local[shape.head_dim], local[shape.state], groups)
+    return OperatorTime(
+        forward_s=streams.forward_s + products,
+        backward_s=streams.backward_s + SCAN_BACKWARD * products,
+        hbm_bytes=streams.hbm_bytes,
     )
 
 

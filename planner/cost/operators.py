@@ -209,7 +209,7 @@ def is_routed(unit: LayerGraph) -> bool:
 
 def is_layer(unit: LayerGraph) -> bool:
     """Whether a unit is a whole layer (embedding and head are not)."""
-    return any(o.attention is not None for o in unit.operators)
+    return unit.kind not in {"embedding", "head"}
 
 
 def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisation_s: float) -> FloatArray:
