@@ -137,10 +137,11 @@ def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str,
         ("FP8BLOCK", "fp8-blockwise"), ("FP8-BLOCK", "fp8-blockwise"), ("FP8", "fp8-tensorwise"), ("BF16", "bf16"),
         ("FP16", "fp16"), ("HALF", "fp16"), ("FP32", "fp32"), ("TF32", "fp32"),
     )  # fmt: skip
-    for start, name in starts:
-        if text.startswith(start):
-            return name, ()
-    raise UnsupportedError(f"the precision {row.precision[:40]!r} is not known")
+    found = next((name for start, name in starts if text.startswith(start)), None)
+    found = found or next((name for start, name in starts if start in text), None)
+    if found is None:
+        raise UnsupportedError(f"the precision {row.precision[:40]!r} is not known")
+    return found, ()
 
 
 def _blank_precision(device: Device, stack: StackProfile) -> str:
@@ -212,7 +213,7 @@ def _zero_stage(text: str) -> int:
         return 3
     if re.search(r"zero-?1|dist-?opt|distributed.optimizer", text):
         return 1
-    if re.search(r"zero-?0|\bddp\b|none", text):
+    if re.search(r"zero-?0|\bd?dp\b|data.parallel|\bno(ne)?\b", text):
         return 0
     raise UnsupportedError(f"the sharding {text[:40]!r} is not known")
 
@@ -242,17 +243,17 @@ def recompute_of(row: RunRow, stack: StackProfile) -> tuple[Recompute, tuple[str
         mode = blanks_of(stack).recompute
         found = _selective("selective", row, stack) if mode == "selective" else Recompute(mode=mode)
         return found, (f"recompute={mode}",)
-    if text.startswith("none"):
+    if re.match(r"none|no\b|off\b|false", text):
         return Recompute(mode="none"), ()
-    if text.startswith("full"):
+    if re.match(r"full|yes|on\b|true|uniform|block|all\b", text):
         return Recompute(mode="full"), ()
-    if text.startswith("selective"):
+    if "selective" in text:
         return _selective(text, row, stack), ()
     raise UnsupportedError(f"the recompute {row.recompute[:40]!r} is not known")
 
 
 def _selective(text: str, row: RunRow, stack: StackProfile) -> Recompute:
-    inner = re.split(r"[:(]", text, maxsplit=1)[1].rstrip(")").strip() if re.search(r"[:(]", text) else ""
+    inner = text.partition("selective")[2].strip(" :()")
     named = tuple(name for name in re.split(r"[+, ]+", inner) if name in MODULES)
     if named:
         return Recompute(mode="selective", modules=named)

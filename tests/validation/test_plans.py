@@ -50,7 +50,7 @@ def test_unknown_nodes_and_blank_gpus():
     [
         ("BF16", "bf16"), ("BF16 (pure)", "bf16"), ("FP16", "fp16"), ("FP8", "fp8-tensorwise"), ("FP8-CS", "fp8-tensorwise"),
         ("FP8-MX", "mxfp8"), ("MXFP8", "mxfp8"), ("NVFP4 (+FP8 attn where configured)", "nvfp4"),
-        ("fp8 rowwise", "fp8-tensorwise"),
+        ("fp8 rowwise", "fp8-tensorwise"), ("Transformer Engine FP8", "fp8-tensorwise"), ("mixed bf16", "bf16"),
         ('FP16/BF16 mixed ("half precision")', "fp16"), ("FP8(float8 linear)+BF16", "fp8-tensorwise"), ("FP32", "fp32"),
     ],
 )  # fmt: skip
@@ -70,7 +70,8 @@ def test_blank_precision_is_named():
 @pytest.mark.parametrize(
     ("text", "zero", "replicas"),
     [
-        ("ddp", 0, 1), ("zero0", 0, 1), ("zero1", 1, 1), ("dist-opt", 1, 1), ("zero2", 2, 1), ("zero3", 3, 1), ("fsdp", 3, 1),
+        ("ddp", 0, 1), ("plain DP", 0, 1), ("ZeRO-1 (distributed optimizer)", 1, 1),
+        ("zero0", 0, 1), ("zero1", 1, 1), ("dist-opt", 1, 1), ("zero2", 2, 1), ("zero3", 3, 1), ("fsdp", 3, 1),
         ("fsdp2", 3, 1), ("fsdp(full_shard)", 3, 1), ("hsdp", 3, 4), ("hsdp (replicas 2 x fsdp 128)", 3, 2),
         ("zero1 over all DP", 1, 1), ("zero1 in groups of 8", 1, 2), ("zero1-like (BF16Optimizer)", 1, 1),
     ],
@@ -96,6 +97,9 @@ def test_sharding_defaults_and_refusals():
     ("text", "stack", "mode", "share", "modules"),
     [
         ("none", "megatron-core", "none", 1, None),
+        ("no", "megatron-core", "none", 1, None),
+        ("uniform, 1 layer", "megatron-core", "full", 1, None),
+        ("attention selective", "megatron-core", "selective", 1, None),
         ("full", "megatron-core", "full", 1, None),
         ("full:None:Nonelayers", "megatron-core", "full", 1, None),
         ("selective", "megatron-core", "selective", 1, None),
