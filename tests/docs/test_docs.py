@@ -13,7 +13,6 @@ from types import ModuleType
 import pytest
 
 from shardwright.models.dtypes import OPTIMIZERS, PRECISIONS
-from shardwright.models.hf_families import BY_TYPE
 from shardwright.planner.cost.memory import PARTS
 from shardwright.planner.problem import METERS, build_problem
 from shardwright.planner.rules.registry import AXIS_ORDER, RULES
@@ -151,10 +150,6 @@ def test_every_part_of_memory_and_meter_is_explained() -> None:
 def test_every_schedule_and_optimizer_is_named() -> None:
     assert _missing("plans.md", SCHEDULE_IDS) == []
     assert _missing("inputs.md", (*OPTIMIZERS, *PRECISIONS)) == []
-
-
-def test_every_family_of_configurations_is_named() -> None:
-    assert _missing("inputs.md", BY_TYPE) == []
 
 
 @pytest.mark.parametrize("definition", ["NodeFile", "DeviceFile"])
