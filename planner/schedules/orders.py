@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.errors import InvalidValueError
+from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.planner.plans import BoolArray, IntArray
 
 FORWARD, BACKWARD, INPUT, WEIGHT = range(4)
@@ -180,4 +180,31 @@ def require(pp: int, vpp: int, micro_batches: int) -> None:
     if min(pp, vpp, micro_batches) < 1:
         raise InvalidValueError(
             f"a pipeline of pp {pp}, vpp {vpp} and {micro_batches} micro-batches", hint="each is a whole number from 1"
+        )
+
+
+def check(order: Order) -> None:
+    """Refuses an order that does not do every pass once, or a backward pass before what it needs on its own rank.
+
+    Raises:
+        ConflictError: such an order.
+    """
+    rank, column = np.nonzero(order.present)
+    phase, stage, micro_batch = (part[rank, column] for part in (order.phase, order.stage, order.micro_batch))
+    place = np.full((len(PHASES), order.stages, order.micro_batches), NONE)
+    place[phase, stage, micro_batch] = column
+    apart = (place[INPUT] != NONE) & (place[WEIGHT] != NONE) & (place[BACKWARD] == NONE)
+    together = (place[INPUT] == NONE) & (place[WEIGHT] == NONE) & (place[BACKWARD] != NONE)
+    once = len(phase) == (2 * together + 3 * apart).sum()
+    if not once or (rank != order.stage_rank[stage]).any() or not ((place[FORWARD] != NONE) & (apart | together)).all():
+        raise ConflictError(
+            "an order without every pass exactly once",
+            hint="each stage passes each micro-batch forward and backward on its rank",
+        )
+    early = np.where(apart, place[INPUT] > place[WEIGHT], False) | (
+        place[FORWARD] > np.where(apart, place[INPUT], place[BACKWARD])
+    )
+    if early.any():
+        raise ConflictError(
+            "a backward pass before what it needs on the same rank", hint="forward pass, input gradient, weight gradient"
         )

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwright.errors import ConflictError
 from shardwright.planner.plans import FloatArray, IntArray
-from shardwright.planner.schedules.orders import FORWARD, WEIGHT, Order
+from shardwright.planner.schedules.orders import FORWARD, WEIGHT, Order, check
 from shardwright.planner.schedules.timing import ChunkTimes, busy_s, crossing, delay_s
 
 PLANS_AT_ONCE = 64
@@ -51,8 +51,9 @@ def program(order: Order) -> Program:
     """Compiles an order.
 
     Raises:
-        ConflictError: an operation is missing, or the ranks wait for each other.
+        ConflictError: an operation is missing or too early, or the ranks wait for each other.
     """
+    check(order)
     rank, place = np.nonzero(order.present)
     phase, stage, micro_batch = (part[rank, place] for part in (order.phase, order.stage, order.micro_batch))
     number = np.arange(1, len(phase) + 1)
@@ -62,8 +63,6 @@ def program(order: Order) -> Program:
     passes = phase != WEIGHT
     back = (phase != FORWARD).astype(np.int64)
     made[back[passes], stage[passes], micro_batch[passes]] = number[passes]
-    if not made.all():
-        raise ConflictError("an order without every forward and backward pass", hint="each stage passes each micro-batch once")
     waits = np.where(inside, made[back, np.where(inside, source, 0), micro_batch], 0)
     before = np.where(place > 0, number - 1, 0)
     wave = _waves(order, waits)

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shardwright.errors import ConflictError
-from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, Order
+from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, Order, check
 from shardwright.planner.schedules.timeline import Event, Timeline, Transfer
 from shardwright.planner.schedules.timing import ChunkTimes, Sends
 
@@ -49,8 +49,9 @@ def simulate(order: Order, times: ChunkTimes, plan: int = 0) -> Timeline:
         plan: which of them.
 
     Raises:
-        ConflictError: the ranks wait for each other.
+        ConflictError: an operation is missing or too early, or the ranks wait for each other.
     """
+    check(order)
     state = _State(operations=_queues(order), free_s=[0.0] * order.pp, events=[[] for _ in range(order.pp)])
     ranks = order.stage_rank.tolist()
     cost = _Costs(order=order, times=times, plan=plan, ranks=ranks)
