@@ -1,7 +1,8 @@
 """Ranks priced candidates: ties first by simplicity, then by time.
 
 With b the least step time of a plan that some framework can launch, tie group 1 holds every plan with t <= b·(1 + tie);
-group n + 1 starts at the fastest plan that no earlier group holds, and reaches as far. Inside a group plans come by simplicity
+the next one starts at the fastest plan that no earlier group holds, and reaches as far (groups of which nothing is shown
+are not counted). Inside a group plans come by simplicity
 
     simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, counted embedding or head,
                  GPipe) + 100 where no framework can launch the plan
@@ -41,20 +42,20 @@ def ranked(problem: Problem, made: Scan, top: int, tie: float) -> tuple[IntArray
     """
     fitting = np.flatnonzero(made.fits)
     order = fitting[np.argsort(made.step_s[fitting], kind="stable")]
-    family = families(made)
+    steps, family, simple = made.step_s[order], families(made)[order], simplicity(problem, made, order)
     seen: set[int] = set()
     rows: list[int] = []
     groups: list[int] = []
-    start, group = 0, 0
+    start = 0
     while start < len(order) and len(rows) < top:
-        end = _group_end(problem, made, order, start, tie, first=group == 0)
-        members = order[start:end]
-        group += 1
-        simple = simplicity(problem, made, members)
-        for row in members[np.lexsort((members, made.step_s[members], simple))]:
-            if int(family[row]) not in seen and len(rows) < top:
-                seen.add(int(family[row]))
-                rows.append(int(row))
+        leader = start if groups else int(np.argmax(simple < UNLAUNCHABLE))
+        end = int(np.searchsorted(steps, steps[leader] * (1 + tie), side="right"))
+        fresh = [place for place in range(start, end) if int(family[place]) not in seen]
+        group = groups[-1] + 1 if groups else 1
+        for place in sorted(fresh, key=lambda p: (simple[p], steps[p], order[p])):
+            if int(family[place]) not in seen and len(rows) < top:
+                seen.add(int(family[place]))
+                rows.append(int(order[place]))
                 groups.append(group)
         start = end
     return np.array(rows, dtype=np.int64), np.array(groups, dtype=np.int64)
@@ -66,16 +67,6 @@ def families(made: Scan) -> IntArray:
     if len(b) == 0:
         return np.zeros(0, dtype=np.int64)
     return distinct(b.tp, b.sp, b.cp, b.pp, b.ep, b.etp, b.micro_batch)[1]
-
-
-def _group_end(problem: Problem, made: Scan, order: IntArray, start: int, tie: float, *, first: bool) -> int:
-    """End of the group that starts at a place in time order; the first one reaches from the best launchable plan."""
-    leader = order[start]
-    if first:
-        able = launchable(problem, made, order)
-        leader = order[np.argmax(able)] if able.any() else leader
-    limit = made.step_s[leader] * (1 + tie)
-    return int(np.searchsorted(made.step_s[order], limit, side="right"))
 
 
 def launchable(problem: Problem, made: Scan, rows: IntArray) -> BoolArray:
