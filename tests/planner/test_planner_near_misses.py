@@ -1,0 +1,127 @@
+"""When nothing fits: what is short, and remedies that do what they say."""
+
+from dataclasses import replace
+
+import pytest
+
+from shardwright.errors import ConflictError
+from shardwright.hardware.catalog import load_cluster
+from shardwright.planner.estimation import degrees_of, estimate_degrees
+from shardwright.planner.problem import PricingOptions, build_problem
+from shardwright.planner.search.near_misses import near_misses
+from shardwright.planner.search.options import SearchOptions
+from shardwright.planner.search.run import plan
+
+CASES = {
+    "dense": ("llama3.1-70b", "dgx-h100:1", 8192, 64),
+    "routed": ("mixtral-8x7b", "dgx-h100:1x7", 4096, 63),
+    "old": ("gpt3-175b", "dgx-a100-40g:2", 2048, 64),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    model, cluster, seq_len, batch = CASES[request.param]
+    problem = build_problem(model, cluster, seq_len=seq_len, global_batch=batch)
+    return problem, plan(model, cluster, seq_len=seq_len, global_batch=batch)
+
+
+def test_nothing_fits_is_an_answer_of_no(case):
+    result = case[1]
+    search = result.data["search"]
+    assert result.exit_code == 1
+    assert result.data["plans"] == []
+    assert search["fits"] == 0
+    assert search["priced"] > 0
+    assert search["best_step_time_s"] is search["lower_bound_step_time_s"] is search["gap"] is None
+    assert search["proven_optimal"] is False
+    assert 1 <= len(result.data["near_misses"]) <= 3
+
+
+def test_the_shortage_is_what_is_missing_on_the_fullest_stage(case):
+    for miss in case[1].data["near_misses"]:
+        memory = miss["memory"]
+        assert miss["shortage_bytes"] == memory["peak_bytes"] - memory["capacity_bytes"] > 0
+        assert miss["feasible"] is False
+        assert [v["rule"] for v in miss["violations"]] == ["memory"]
+        assert miss["violations"][0]["remedy"]
+
+
+def test_near_misses_are_the_leanest_candidates(case):
+    shortages = [miss["shortage_bytes"] for miss in case[1].data["near_misses"]]
+    assert shortages == sorted(shortages)
+
+
+def changed_degrees(degrees, change):
+    """The plan after a change such as `tp 8`, `micro-batch 1`, `zero 2` or `recompute full`."""
+    name, value = change.rsplit(" ", 1)
+    field = name.replace("-", "_")
+    if field == "recompute":
+        return replace(degrees, recompute=value, recompute_layers=None)
+    if field == "micro_batch":
+        return replace(degrees, micro_batch=int(value))
+    if field == "zero":
+        return replace(degrees, zero=int(value), dp_replicate=None)
+    plain = {"vpp": 1, "schedule": None} if degrees.vpp > 1 else {}
+    return replace(degrees, layers_per_stage=None, dp_replicate=None, **plain, **{field: int(value)})
+
+
+def test_every_remedy_does_what_it_says(case):
+    problem, result = case
+    for miss in result.data["near_misses"]:
+        for remedy in miss["remedies"]:
+            assert isinstance(remedy["feasible"], bool)
+            if "nodes" in remedy["change"]:
+                continue
+            again = estimate_degrees(problem, changed_degrees(degrees_of(miss), remedy["change"]))
+            assert again["feasible"] == remedy["feasible"]
+            assert again["predicted"]["step_time_s"] == pytest.approx(remedy["step_time_s"], rel=1e-9)
+            assert again["memory"]["peak_bytes"] < miss["memory"]["peak_bytes"]
+
+
+def test_more_nodes_are_as_many_as_it_takes(case):
+    problem, result = case
+    node = problem.cluster.node.id
+    for miss in result.data["near_misses"][:1]:
+        remedy = next(r for r in miss["remedies"] if "nodes" in r["change"])
+        nodes = int(remedy["change"].split()[0])
+        assert remedy["feasible"]
+        shape = f"x{problem.cluster.gpus_per_node}" if problem.cluster.gpus_per_node < problem.cluster.node.gpus else ""
+        job = {"seq_len": problem.job.seq_len, "global_batch": problem.job.global_batch}
+        larger = plan(problem.graph, f"{node}:{nodes}{shape}", **job)
+        assert larger.exit_code == 0
+        assert larger.data["search"]["best_step_time_s"] == pytest.approx(remedy["step_time_s"], rel=1e-9)
+        half = load_cluster(f"{node}:{nodes // 2}{shape}")
+        assert plan(problem.graph, half, **job).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("fix", "wanted"),
+    [
+        ({"tp": "1", "pp": "1", "zero": "0", "recompute": "none"}, {"zero 1", "recompute full"}),
+        ({"tp": "4", "pp": "1", "cp": "1", "micro_batch": "8", "recompute": "none", "zero": "1"}, {"micro-batch 4"}),
+    ],
+)
+def test_remedies_of_a_plan_that_nearly_fits_are_feasible(fix, wanted):
+    model, cluster, seq_len, batch = "llama3.1-8b", "dgx-h100:1", 8192, 64
+    options = PricingOptions(overrides=("cluster.memory_bytes=60000000000",))
+    result = plan(model, cluster, seq_len=seq_len, global_batch=batch, options=options, search=SearchOptions(fix=fix))
+    assert result.exit_code == 1
+    changes = {remedy["change"] for miss in result.data["near_misses"] for remedy in miss["remedies"]}
+    assert changes & wanted
+    problem = build_problem(model, cluster, seq_len=seq_len, global_batch=batch, options=options)
+    tried = near_misses(problem, result.data["near_misses"])
+    for miss in tried:
+        feasible = [remedy for remedy in miss["remedies"] if remedy["feasible"]]
+        for remedy in feasible:
+            if "nodes" in remedy["change"]:
+                continue
+            again = estimate_degrees(problem, changed_degrees(degrees_of(miss), remedy["change"]))
+            assert again["feasible"], remedy["change"]
+            assert again["memory"]["peak_bytes"] <= again["memory"]["capacity_bytes"]
+
+
+def test_a_space_without_any_legal_plan_is_refused_with_the_rule():
+    with pytest.raises(ConflictError, match=r"\d") as caught:
+        plan("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=64, search=SearchOptions(fix={"tp": "3"}))
+    assert caught.value.hint
