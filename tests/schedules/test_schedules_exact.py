@@ -140,5 +140,5 @@ def test_speed_of_a_long_pipeline():
             spent.append(time.process_time() - start)
         return min(spent)
 
-    assert cpu_s(1) < 0.005
-    assert cpu_s(1000) < 1.0
+    assert cpu_s(1) < 0.015  # 2 to 4 ms where nothing else runs: benchmarks/schedule_accuracy.py
+    assert cpu_s(1000) < 3.0

@@ -1,0 +1,237 @@
+"""Measures the prices of pipeline schedules: against the event simulation, their bounds, their speed, and plans as searched.
+
+python benchmarks/schedule_accuracy.py [--cases N] [--only agreement|bounds|speed|plans ...] [--plans N] [--json FILE]
+
+agreement   largest relative difference between `exact_finish_s`, `exact_step_s` and the simulator, N random cases a schedule
+bounds      rows that exceed the price (there must be none) and 1 − bound / price, N random cases a schedule
+speed       CPU seconds of the recurrence for 64 stages and 256 micro-batches, one plan and 1,000
+plans       the fastest plans that a scan finds for some jobs: closed-form rows as `price` uses them against the exact price,
+            with the hidden part of sends as a delay or without, and what choosing by the rows costs
+
+Random cases: 1-8 ranks, 2-4 chunks, 1-48 micro-batches, stages that differ by a factor of 6, forward, input-gradient and
+weight-gradient times apart, recomputing on some stages, sends of 0-10 % of a pass, blocking or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from shardwright.hardware.collectives import fabric_of
+from shardwright.planner.cost import pricing
+from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.stages import Split, fold
+from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.problem import Problem, build_problem
+from shardwright.planner.schedules.base import StageTimes
+from shardwright.planner.schedules.bounds import reference_rows
+from shardwright.planner.schedules.chains import one_f_one_b_chains
+from shardwright.planner.schedules.exact import exact_finish_s, exact_step_s, program_of
+from shardwright.planner.schedules.recurrence import Program, step_s
+from shardwright.planner.schedules.registry import SCHEDULES
+from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape, order_of
+from shardwright.planner.schedules.simulator import simulate
+from shardwright.planner.schedules.timing import ChunkTimes, Sends, chunk_times
+from shardwright.planner.search.scan import Scan, scan
+from shardwright.planner.search.space import declare, enumerate_legal
+
+JOBS = {
+    "llama3.1-70b on 128 H100": ("llama3.1-70b", "dgx-h100:16", 8192, 256),
+    "llama3.1-405b on 512 H100": ("llama3.1-405b", "dgx-h100:64", 8192, 512),
+    "megatron-175b on 256 A100": ("megatron-175b", "dgx-a100-80g:32", 2048, 256),
+    "deepseek-v3 on 256 H100": ("deepseek-v3", "dgx-h100:32", 4096, 1024),
+}
+PLANS_A_SHAPE = 5
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=10_000, metavar="N")
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
+    parser.add_argument(
+        "--plans", type=int, default=400, metavar="N", help="plans of each job and schedule that are priced exactly"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    return parser.parse_args()
+
+
+def random_shape(rng: Generator, schedule: str) -> Shape:
+    pp = int(rng.integers(1, 9))
+    if schedule == "interleaved-1f1b":
+        group = int(rng.integers(pp, 2 * pp + 1))
+        count = group * int(rng.integers(1, 4)) + int(rng.choice([0, *range(pp, group)]))
+        return Shape(schedule=schedule, pp=pp, vpp=int(rng.integers(2, 5)), micro_batches=count, group=group)
+    least = 2 * pp if schedule == "dualpipe-v" else 1
+    vpp = 2 if schedule in FOLDED else 1
+    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=int(rng.integers(least, 3 * least + 25)))
+
+
+def random_times(rng: Generator, shape: Shape, plans: int) -> ChunkTimes:
+    size = (plans, shape.pp * shape.vpp)
+    layers = rng.choice([0.5, 1.0, 1.0, 1.5, 3.0], size) * rng.uniform(0.9, 1.1, size)
+    recomputed = layers * (rng.random(size) < 0.3)
+    inputs, weights = layers * rng.uniform(0.5, 1.5, (plans, 1)), layers * rng.uniform(0.5, 1.2, (plans, 1))
+    send = rng.uniform(0, 0.1, (plans, 1)) * layers.mean() * np.ones(size)
+    tail = rng.uniform(0, 3, (plans, shape.pp)) * (rng.random((plans, 1)) < 0.5)
+    sends = list(Sends)[int(rng.integers(3))]
+    return chunk_times(layers, inputs + recomputed, weights, pp=shape.pp, send_s=send, tail_s=tail, sends=sends)
+
+
+def agreement(given: argparse.Namespace) -> dict[str, Any]:
+    rng, made = np.random.default_rng(1), {}
+    for schedule in SIMULATED:
+        worst = 0.0
+        for _ in range(given.cases // PLANS_A_SHAPE):
+            shape = random_shape(rng, schedule)
+            times, order = random_times(rng, shape, PLANS_A_SHAPE), order_of(shape)
+            timelines = [simulate(order, times, at) for at in range(PLANS_A_SHAPE)]
+            steps = np.array([timeline.step_s for timeline in timelines])
+            ends = np.array([timeline.finish_s for timeline in timelines]) - times.tail_s
+            worst = max(worst, float(np.abs(exact_step_s(shape, times) / steps - 1).max()))
+            worst = max(worst, float(np.abs(exact_finish_s(shape, times) / ends - 1).max()))
+        made[schedule] = {"cases": given.cases, "largest_relative_difference": worst}
+    return made
+
+
+def bounds(given: argparse.Namespace) -> dict[str, Any]:
+    rng, made, plans = np.random.default_rng(2), {}, 50
+    for schedule in SIMULATED:
+        share = []
+        for _ in range(given.cases // plans):
+            shape = random_shape(rng, schedule)
+            times = random_times(rng, shape, plans)
+            rows = reference_rows(program_of(shape), times.sends)
+            share.append(rows.bound_s(times) / exact_step_s(shape, times))
+        gap = 100 * (1 - np.concatenate(share))
+        made[schedule] = {
+            "cases": len(gap),
+            "violations": int((gap < -1e-9).sum()),
+            "gap_percent": {"mean": gap.mean(), "p90": np.quantile(gap, 0.9), "max": gap.max()},
+        }
+    return made
+
+
+def speed(_: argparse.Namespace) -> dict[str, Any]:
+    rng, made = np.random.default_rng(3), {}
+    for schedule in SIMULATED:
+        vpp = 2 if schedule in FOLDED or schedule == "interleaved-1f1b" else 1
+        shape = Shape(schedule=schedule, pp=64 // vpp, vpp=vpp, micro_batches=256)
+        start = time.process_time()
+        compiled = program_of(shape)
+        row = {"compile_s": time.process_time() - start}
+        for plans in (1, 1000):
+            times = random_times(rng, shape, plans)
+            row[f"plans_{plans}_s"] = min(cpu_s(compiled, times) for _ in range(5))
+        made[schedule] = row
+    return made
+
+
+def cpu_s(compiled: Program, times: ChunkTimes) -> float:
+    start = time.process_time()
+    step_s(compiled, times)
+    return time.process_time() - start
+
+
+def plans(given: argparse.Namespace) -> dict[str, Any]:
+    made = {}
+    for name, (model, cluster, seq_len, batch) in JOBS.items():
+        problem = build_problem(model, cluster, seq_len=seq_len, global_batch=batch, options=None)
+        priced = scan(problem, enumerate_legal(problem, declare(problem, {})))
+        made[name] = {schedule.id: compare(problem, priced, index, given.plans) for index, schedule in enumerate(SCHEDULES)}
+    return made
+
+
+def compare(problem: Problem, priced: Scan, schedule: int, count: int) -> dict[str, Any]:
+    """Rows and exact prices of the fastest pipelined plans that fit."""
+    chosen = np.flatnonzero(priced.fits & (priced.batch.schedule == schedule) & (priced.batch.pp > 1))
+    chosen = chosen[np.argsort(priced.step_s[chosen])][:count]
+    if len(chosen) == 0:
+        return {"plans": 0}
+    results = np.array([one_plan(problem, priced, int(at)) for at in chosen])
+    rows, chains, exact, late = results.T
+    rest = priced.step_s[chosen] - rows
+    error, hidden = 100 * (rows / exact - 1), 100 * (late / exact - 1)
+    total = exact + rest
+    return {
+        "plans": len(chosen),
+        "rows_minus_exact_percent": spread(error),
+        "rows_exact_within_0.1_percent": float((np.abs(error) < 0.1).mean()),
+        "chains_minus_exact_percent": spread(100 * (chains / exact - 1)),
+        "delays_add_percent": spread(hidden),
+        "regret_percent": 100 * (total[(rows + rest).argmin()] / total.min() - 1),
+    }
+
+
+def spread(values: FloatArray) -> dict[str, float]:
+    return {"least": values.min(), "mean": values.mean(), "most": values.max()}
+
+
+def one_plan(problem: Problem, priced: Scan, at: int) -> tuple[float, float, float, float]:
+    """Closed-form rows, those of `chains` (1F1B only), exact price, and that with hidden sends as delays; seconds."""
+    batch = priced.batch.take(np.array([at]))
+    split = priced.splits[int(batch.split[0])]
+    pp, vpp, count = split.pp, split.vpp, int(batch.micro_batches[0])
+    table = fold(problem.graph, [Split(chunks=split.chunks, pp=pp * vpp, vpp=1)], every_rank=True)
+    network = Network(problem.cluster, fabric_of(problem.cluster))
+    zero = np.zeros(1, dtype=np.int64)
+    alone = type(batch)(**{name: zero if name == "split" else getattr(batch, name) for name in batch.__slots__})
+    context, key = pricing.make_context(problem, alone, table, network)
+    passes = pricing._passes(alone, pricing.shared_rows(context, alone, key, pp * vpp))
+    exposed = pricing.send_s(context, alone, key)[0] / vpp
+    stride = alone.tp * alone.cp * alone.dp
+    whole = network.seconds("send", np.array([2]), stride, pricing.send_bytes(context)[key])[0]
+    forward, backward = passes["forward"] + exposed, passes["backward"] + exposed
+    schedule = SCHEDULES[int(batch.schedule[0])]
+    shape = Shape(schedule=schedule.id, pp=pp, vpp=vpp, micro_batches=count)
+    steps = [
+        exact_step_s(shape, chunk_times(forward, backward / 2, backward / 2, pp=pp, send_s=delay))[0]
+        for delay in (0.0, max(whole - exposed, 0.0))
+    ]
+    ranks = by_rank(forward, backward, shape)
+    rows = float(schedule.rows(ranks).max())
+    chains = float(one_f_one_b_chains(ranks).max()) if schedule.id == "1f1b" else rows
+    return rows, chains, *steps
+
+
+def by_rank(forward: FloatArray, backward: FloatArray, shape: Shape) -> StageTimes:
+    """Times of ranks as `price` gives them to a schedule."""
+
+    def column(value: int) -> IntArray:
+        return np.array([[value]])
+
+    ranks = np.arange(shape.pp)[None, :]
+    return StageTimes(
+        forward_s=forward.reshape(1, shape.vpp, shape.pp).sum(axis=1),
+        backward_s=backward.reshape(1, shape.vpp, shape.pp).sum(axis=1),
+        multiplicity=np.ones_like(ranks),
+        last_rank=ranks,
+        pp=column(shape.pp),
+        vpp=column(shape.vpp),
+        micro_batches=column(shape.micro_batches),
+    )
+
+
+PARTS = {"agreement": agreement, "bounds": bounds, "speed": speed, "plans": plans}
+
+
+def main() -> int:
+    given = arguments()
+    made = {name: PARTS[name](given) for name in given.only}
+    text = json.dumps(made, indent=1, default=float)
+    print(text)
+    if given.json:
+        given.json.write_text(text + "\n", encoding="utf-8")
+    violations = sum(row["violations"] for row in made.get("bounds", {}).values())
+    worst = max((row["largest_relative_difference"] for row in made.get("agreement", {}).values()), default=0.0)
+    return 1 if violations or worst > 1e-9 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
