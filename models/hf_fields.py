@@ -27,11 +27,15 @@ class Fields:
         data: the mapping.
         prefix: put before a key in messages, such as ``text_config.``.
         seen: keys that were asked for; what is left at the end was not understood.
+        places: the key under which a field of the spec was found.
+        remarks: what readers want to be known about the model.
     """
 
     data: Mapping[str, Any]
     prefix: str = ""
     seen: set[str] = field(default_factory=set)
+    places: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     def find(self, *names: str) -> tuple[str, Any]:
         """The first spelling that is given, and its value; the first spelling and None where none is.
@@ -57,6 +61,7 @@ class Fields:
     def optional(self, limits: str, *names: str) -> int | None:
         """A whole number in the range of the field `limits` of a spec, or None where it is absent."""
         name, value = self.find(*names)
+        self.places.setdefault(limits, name)
         return None if value is None else whole(value, self.prefix + name, *RANGES[limits])
 
     def required(self, limits: str, *names: str) -> int:
@@ -93,9 +98,9 @@ class Fields:
             return ()
         return tuple(whole(item, self.prefix + name, 0, high) for item in sequence(value, self.prefix + name, MAX_LAYERS))
 
-    def words(self, name: str) -> tuple[str, ...] | None:
+    def words(self, *names: str) -> tuple[str, ...] | None:
         """A list of texts; None where it is absent."""
-        value = self.find(name)[1]
+        name, value = self.find(*names)
         if value is None:
             return None
         return tuple(text(item, self.prefix + name) for item in sequence(value, self.prefix + name, MAX_LAYERS))
@@ -108,6 +113,24 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise InvalidValueError(f"{name} is {shown(value)}", where=self.prefix + name, hint="give a number from 0 to 1")
         return float(value)
+
+    def number(self, default: float | None, name: str) -> float | None:
+        """A number; None where it is given as null, `default` where the key is absent."""
+        self.seen.add(name)
+        value = self.data.get(name, default)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise InvalidValueError(f"{name} is {shown(value)}", where=self.prefix + name, hint="give a number or null")
+        return value
+
+    def only(self, name: str, allowed: object) -> None:
+        """A key that is modelled for one value alone; absent counts as that value.
+
+        Raises:
+            UnsupportedError: it has another.
+        """
+        value = self.find(name)[1]
+        if value is not None and (value != allowed or isinstance(value, bool) != isinstance(allowed, bool)):
+            raise self.unsupported(name, f"only {shown(allowed)} is modelled")
 
     def activation(self, default: str, table: Mapping[str, str], *names: str) -> str:
         """The activation of the feed-forward block in our words.

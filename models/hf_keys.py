@@ -35,6 +35,8 @@ _NUMERICS = """
     rms_norm_eps layer_norm_epsilon layer_norm_eps norm_eps rope_theta rope_scaling rope_parameters rope_interleave rope_ratio
     rope_type rope_local_base_freq partial_rotary_factor rotary_pct initial_context_length original_max_position_embeddings
     norm_topk_prob routed_scaling_factor scoring_func swiglu_limit swiglu_alpha
+    query_pre_attn_scalar attn_temperature_tuning floor_scale attn_scale for_llm_compressor logit_scale logits_scaling
+    rotary_emb_base rotary_emb_fraction cache_implementation norm_epsilon init_std time_step_limit
     scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
     summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
     mscale attention_factor

@@ -21,6 +21,9 @@ from shardwright.models.hf_fields import Fields
 from shardwright.models.hf_keys import is_neutral, may_change_graph
 from shardwright.models.spec import ModelSpec
 
+# Step sizes of scans are published as [0.0, Infinity], which is no JSON; they change nothing here.
+_UNBOUNDED = re.compile(r'("(?:time_step_limit|mamba_dt_limit)"\s*:\s*\[[^\[\]"]{0,200})\bInfinity\b')
+
 # Where an error about a field of the spec stands in the file.
 FILE_KEYS: Mapping[str, str] = {
     "kv_heads": "num_key_value_heads",
@@ -44,7 +47,7 @@ def read_config(path: Path) -> ModelSpec:
         InvalidValueError, ConflictError: a value that cannot be.
         UnsupportedError: a family, or a key of the architecture, that is not understood.
     """
-    content = read_text(path)
+    content = _UNBOUNDED.sub(r"\g<1>null", read_text(path))
     try:
         document = parse_json(content, str(path))
     except InvalidValueError as error:
@@ -71,13 +74,21 @@ def _spec(document: Document) -> ModelSpec:
     family = _family(fields)
     try:
         arguments = family.read(fields)
-        notes += _leftovers(fields)
+        notes += fields.remarks + _leftovers(fields)
         if "quantization_config" in fields.data:
             notes.append("the published weights are quantised; training is planned in the precision asked for")
         return ModelSpec.from_dict({"name": _name(document, fields), **arguments, "notes": notes})
     except ShardwrightError as error:
-        error.where = fields.prefix + FILE_KEYS.get(error.where, error.where.removeprefix(fields.prefix))
+        error.where = fields.prefix + _key_of(fields, error.where.removeprefix(fields.prefix))
         raise
+
+
+def _key_of(fields: Fields, where: str) -> str:
+    """The key of the file that a field of the spec was read from."""
+    if where in fields.data:
+        return where
+    found = fields.places.get(where) or fields.places.get(where.rpartition(".")[2])
+    return found or FILE_KEYS.get(where, where)
 
 
 def _is_wrapper(fields: Fields) -> bool:

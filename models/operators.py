@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class OperatorKind(StrEnum):
@@ -156,15 +157,17 @@ class ScanShape:
 
     def flops(self, sizes: Mapping[str, int], *, causal: bool) -> int:
         """FLOPs of the forward pass; the products within chunks counted full or causal."""
+        each = self.token_flops(sizes, min(self.chunk, sizes["seq"]), causal=causal)
+        return int(sizes["batch"] * sizes["seq"] * each)
+
+    def token_flops(self, sizes: Mapping[str, Any], chunk: int, *, causal: bool) -> Any:
+        """FLOPs of a token in chunks of that length; sizes may be arrays."""
         heads, depth, state = sizes[self.heads], sizes[self.head_dim], sizes[self.state]
         if self.method == "selective":
-            each = heads * depth * (9 * state + 1)
-        else:
-            chunk = min(self.chunk, sizes["seq"])
-            inverse = heads * chunk * chunk // 3 if self.method == "delta" else 0
-            within = chunk * self._width(sizes) * (1 if causal else 2)
-            each = within + inverse + 2 * self.state_products * heads * depth * state
-        return sizes["batch"] * sizes["seq"] * each
+            return heads * depth * (9 * state + 1)
+        inverse = heads * chunk * chunk // 3 if self.method == "delta" else 0
+        within = chunk * self._width(sizes) * (1 if causal else 2)
+        return within + inverse + 2 * self.state_products * heads * depth * state
 
     @property
     def state_products(self) -> int:
@@ -175,7 +178,7 @@ class ScanShape:
         """Bytes of the state of all sequences, in fp32."""
         return 4 * sizes["batch"] * sizes[self.heads] * sizes[self.head_dim] * sizes[self.state]
 
-    def _width(self, sizes: Mapping[str, int]) -> int:
+    def _width(self, sizes: Mapping[str, Any]) -> Any:
         heads, depth, state = sizes[self.heads], sizes[self.head_dim], sizes[self.state]
         if self.method == "state-space":
             return sizes[self.groups] * state + heads * depth

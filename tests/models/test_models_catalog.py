@@ -69,7 +69,7 @@ def test_aliases(alias, name):
     [
         ("lama3.1-8b", "llama3.1-8b"),
         ("deepseek-v4", "deepseek-v3"),
-        ("Mistral-7B-v0.3", "mistral-7b"),
+        ("Mistral-7B-v0.2", "mistral-7b"),
         ("", "known"),
         ("  ", "known"),
     ],

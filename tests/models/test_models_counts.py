@@ -44,7 +44,14 @@ MEGATRON = {
     "megatron-530b": (105, 20480),
     "megatron-1t": (128, 25600),
 }
-BUFFERS = {"deepseek-v3": 58 * 256, "kimi-k2": 60 * 384, "glm-4.5-air": 45 * 128}
+BUFFERS = {
+    "deepseek-v3": 58 * 256,
+    "deepseek-v3.2": 58 * 256,
+    "glm-4.5": 89 * 160,
+    "glm-4.5-air": 45 * 128,
+    "kimi-k2": 60 * 384,
+    "minimax-m2": 62 * 256,
+}
 
 
 @pytest.mark.parametrize("name", sorted(PARAMETERS))

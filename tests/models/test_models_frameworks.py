@@ -1,13 +1,15 @@
-"""Parameter counts against transformers itself, on the meta device."""
+"""Parameter and FLOP counts against transformers itself, on the meta device."""
 
 import json
 import warnings
 
 import pytest
+from family_configs import FAMILIES
 from model_configs import CONFIGS
+from published_configs import PUBLISHED
 
 from shardwright.documents import parse_json
-from shardwright.models.catalog import load_model, model_ids
+from shardwright.models.catalog import load_model
 from shardwright.models.huggingface import spec_from_config
 from shardwright.models.transformer import build_graph
 
@@ -15,87 +17,75 @@ pytestmark = pytest.mark.frameworks
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+SMALL = {**CONFIGS, **FAMILIES}
+OUTSIDE = {"model_type", "architectures", "quantization_config"}
+SEQ = 64
+
+
+def config_of(data):
+    values = {key: value for key, value in data.items() if key not in OUTSIDE}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return transformers.AutoConfig.for_model(data["model_type"], **values)
+
+
+def model_of(config, **further):
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        return transformers.AutoModelForCausalLM.from_config(config, **further)
+
 
 def count(data):
     """(parameters, persistent router buffers, the configuration as transformers writes it)."""
-    values = {key: value for key, value in data.items() if key not in {"model_type", "architectures", "quantization_config"}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        config = transformers.AutoConfig.for_model(data["model_type"], **values)
-        with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config)
+    config = config_of(data)
+    model = model_of(config)
     buffers = sum(b.numel() for name, b in model.named_buffers() if "correction_bias" in name)
     return sum(p.numel() for p in model.parameters()), buffers, json.loads(config.to_json_string(use_diff=False))
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+def graph_of(data):
+    return build_graph(spec_from_config(parse_json(json.dumps(data), "a/config.json")))
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
 def test_small_configurations(name):
-    parameters, buffers, written = count(CONFIGS[name])
-    published = build_graph(spec_from_config(parse_json(json.dumps(CONFIGS[name]), "a/config.json")))
-    rewritten = build_graph(spec_from_config(parse_json(json.dumps(written), "a/config.json")))
+    parameters, buffers, written = count(SMALL[name])
+    published, rewritten = graph_of(SMALL[name]), graph_of(written)
     assert (published.parameters, published.buffers) == (parameters, buffers)
     assert rewritten.digest == published.digest
 
 
-FULL_SIZE = {
-    "gpt2": {"model_type": "gpt2"},
-    "llama2-7b": {"model_type": "llama"},
-    "mistral-7b": {"model_type": "mistral"},
-    "mixtral-8x7b": {"model_type": "mixtral"},
-    "deepseek-v3": {"model_type": "deepseek_v3"},
-    "gpt-oss-120b": {"model_type": "gpt_oss"},
-    "glm-4.5-air": {"model_type": "glm4_moe", "head_dim": 128, "attention_bias": True},
-    "qwen2.5-72b": {
-        "model_type": "qwen2",
-        "hidden_size": 8192,
-        "intermediate_size": 29568,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "vocab_size": 152064,
-    },
-    "qwen3-8b": {
-        "model_type": "qwen3",
-        "hidden_size": 4096,
-        "intermediate_size": 12288,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-    },
-    "qwen3-30b-a3b": {
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-    },
-    "deepseek-v2": {
-        "model_type": "deepseek_v2",
-        "hidden_size": 5120,
-        "intermediate_size": 12288,
-        "moe_intermediate_size": 1536,
-        "num_hidden_layers": 60,
-        "num_attention_heads": 128,
-        "num_key_value_heads": 128,
-        "n_routed_experts": 160,
-        "n_shared_experts": 2,
-        "num_experts_per_tok": 6,
-        "first_k_dense_replace": 1,
-        "n_group": 8,
-        "topk_group": 3,
-        "vocab_size": 102400,
-    },
-}
-
-
-@pytest.mark.parametrize("name", sorted(FULL_SIZE))
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_presets(name):
-    assert name in model_ids()
     model = load_model(name)
-    parameters, buffers, _ = count(FULL_SIZE[name])
+    parameters, buffers, _ = count(PUBLISHED[name])
     assert (model.parameters, model.buffers) == (parameters, buffers)
+
+
+# A whole mask keeps the models from asking for values that tensors on the meta device do not have; these make their own.
+OWN_MASK = {"bloom", "opt", "mpt"}
+DENSE = [
+    *(name for name in SMALL if graph_of(SMALL[name]).spec.moe is None and graph_of(SMALL[name]).spec.scan is None),
+    *("llama3.2-1b", "qwen3-0.6b", "gpt2-medium", "phi-2", "gemma2-2b", "pythia-6.9b", "olmo2-7b"),
+]
+
+
+@pytest.mark.parametrize("name", [name for name in DENSE if name != "falcon-alibi"])  # its mask cannot be made on meta
+def test_flops_of_dense_models_forward_and_backward(name):
+    """Equal, attention counted full; sequences are shorter than every window."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    graph = load_model(name) if name in PUBLISHED and name not in SMALL else graph_of(SMALL[name])
+    model = model_of(config_of({**PUBLISHED, **SMALL}[name]), attn_implementation="eager").train()
+    mask = None if name in OWN_MASK else torch.zeros((1, 1, SEQ, SEQ), device="meta")
+    forward, backward = FlopCounterMode(display=False), FlopCounterMode(display=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with forward:
+            ids = torch.zeros((1, SEQ), dtype=torch.long, device="meta")
+            made = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        with backward:
+            made.sum().backward()
+    counted = forward.get_total_flops() + backward.get_total_flops()
+    assert forward.get_total_flops() == graph.flops_forward(1, SEQ, mtp=False)
+    assert counted == graph.flops_per_token(SEQ, mtp=False) * SEQ

@@ -7,6 +7,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import networkx as nx
 import pytest
+from family_configs import FAMILIES
 from hypothesis import given
 from hypothesis import strategies as st
 from model_configs import CONFIGS
@@ -22,10 +23,11 @@ from shardwright.models.transformer import build_graph
 
 
 def of_config(name):
-    return build_graph(spec_from_config(parse_json(json.dumps(CONFIGS[name]), f"{name}/config.json")))
+    data = {**CONFIGS, **FAMILIES}[name]
+    return build_graph(spec_from_config(parse_json(json.dumps(data), f"{name}/config.json")))
 
 
-MODELS = [load_model(name) for name in model_ids()] + [of_config(name) for name in CONFIGS]
+MODELS = [load_model(name) for name in model_ids()] + [of_config(name) for name in (*CONFIGS, *FAMILIES)]
 
 
 def parts(model):

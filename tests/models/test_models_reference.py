@@ -7,6 +7,10 @@ from shardwright.models.catalog import load_model
 
 SAME = {
     "DeepSeek-V3": "deepseek-v3",
+    "DeepSeek-V3.2": "deepseek-v3.2",
+    "Llama-4-Scout-17B-16E-Instruct": "llama4-scout-17b-16e",
+    "Nemotron-H-56B-Base-8K": "nemotron-h-56b",
+    "Qwen3-0.6B": "qwen3-0.6b",
     "Kimi-K2-Instruct": "kimi-k2",
     "Meta-Llama-3.1-8B": "llama3.1-8b",
     "Meta-Llama-3.1-70B": "llama3.1-70b",
@@ -19,16 +23,14 @@ SAME = {
 COUNTS = {
     "Qwen3-0.6B": (596_049_920, 596_049_920),
     "Mixtral-8x22B-v0.1": (140_620_634_112, 39_152_031_744),
+    "Llama-4-Scout-17B-16E-Instruct": (107_769_861_120, 17_172_894_720),
+    "DeepSeek-V3.2": (671_877_929_216, 38_403_807_488),
+    "Nemotron-H-56B-Base-8K": (56_324_350_464, 56_324_350_464),
+    "MiMo-7B-Base": (7_622_619_136, 7_622_619_136),
     "Kimi-K2.5": (1_026_408_209_408, 32_861_477_888),
     "Qwen3-VL-235B-A22B-Instruct": (235_093_634_560, 22_190_763_520),
 }
-REFUSED = {
-    "DeepSeek-V3.2": "deepseek_v32",
-    "DeepSeek-V4-Flash": "deepseek_v4",
-    "Llama-4-Scout-17B-16E-Instruct": "llama4_text",
-    "MiMo-7B-Base": "mimo",
-    "Nemotron-H-56B-Base-8K": "nemotron_h",
-}
+REFUSED = {"DeepSeek-V4-Flash": "deepseek_v4"}
 
 
 @pytest.fixture
