@@ -1,5 +1,6 @@
 """What every record of a plan must add up to."""
 
+import functools
 import math
 
 import planner_problems as problems
@@ -54,12 +55,15 @@ def is_partly_recomputed(record):
     return recompute["mode"] == "full" and recompute["layers"] < max(len(layers_of(stage)) for stage in record["stages"])
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@functools.cache
+def records_of(name):
+    made = problems.scan_of(name)
+    return estimate_batch(problems.problem_of(name), made.batch.take(problems.some_rows(made, 60, seed=5)), made.splits)
+
+
+@pytest.fixture(params=NAMES)
 def case(request):
-    made = problems.scan_of(request.param)
-    rows = problems.some_rows(made, 80, seed=5)
-    problem = problems.problem_of(request.param)
-    return problem, estimate_batch(problem, made.batch.take(rows), made.splits)
+    return problems.problem_of(request.param), records_of(request.param)
 
 
 def test_parts_of_the_step_sum_to_it(case):

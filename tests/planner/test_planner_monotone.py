@@ -24,7 +24,7 @@ SLACK = 1 + 1e-9
 NAMES = st.sampled_from(["dense-7", "dense-8", "moe-16", "moe-96", "mtp-64", "dense-1000"])
 STACKS = st.sampled_from([None, "megatron-2021", "pytorch-fsdp2", "deepspeed"])
 FACTORS = st.floats(1.001, 8.0)
-FEW = settings(max_examples=12)
+FEW = settings(max_examples=10)
 
 
 def batch_of(name, seed=0):
@@ -156,10 +156,10 @@ def test_a_bound_never_exceeds_an_estimate(name, batch):
 AXES = {"tp": "exposed_tp_s", "cp": "exposed_cp_s", "ep": "exposed_ep_s", "pp": "exposed_pp_s"}
 
 
-@pytest.mark.parametrize("name", ["dense-7", "dense-8", "moe-16", "moe-96", "mtp-64"])
+@pytest.mark.parametrize("name", ["dense-7", "dense-8", "moe-16", "mtp-64"])
 def test_a_degree_of_one_is_the_identity_of_its_axis(name):
     made = problems.scan_of(name)
-    batch = made.batch
+    batch = made.batch.take(problems.some_rows(made, 20_000))
     prices = problems.priced(problems.problem_of(name), batch, made.splits)
     for axis, part in AXES.items():
         alone = getattr(batch, axis) == 1
@@ -178,7 +178,7 @@ def variant(batch, **columns):
 
 
 @pytest.mark.parametrize("stack", [None, "megatron-2021", "megatron-2022", "torchtitan", "pytorch-fsdp2", "deepspeed"])
-@pytest.mark.parametrize("name", ["dense-8", "moe-16", "mtp-64", "dense-1000"])
+@pytest.mark.parametrize("name", ["dense-8", "moe-16", "mtp-64"])
 def test_more_recomputing_keeps_less_and_is_never_faster(name, stack):
     problem = problems.problem_of(name, stack=stack)
     batch, splits = batch_of(name, seed=2)

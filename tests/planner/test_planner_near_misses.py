@@ -1,5 +1,6 @@
 """When nothing fits: what is short, and remedies that do what they say."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -19,11 +20,16 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@functools.cache
+def planned(name):
+    model, cluster, seq_len, batch = CASES[name]
+    return plan(model, cluster, seq_len=seq_len, global_batch=batch)
+
+
+@pytest.fixture(params=CASES)
 def case(request):
     model, cluster, seq_len, batch = CASES[request.param]
-    problem = build_problem(model, cluster, seq_len=seq_len, global_batch=batch)
-    return problem, plan(model, cluster, seq_len=seq_len, global_batch=batch)
+    return build_problem(model, cluster, seq_len=seq_len, global_batch=batch), planned(request.param)
 
 
 def test_nothing_fits_is_an_answer_of_no(case):

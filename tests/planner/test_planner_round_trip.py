@@ -41,12 +41,13 @@ def saved(folder, data):
     return path
 
 
-@pytest.mark.parametrize("framework", ["any", "megatron", "pytorch"])
-@pytest.mark.parametrize("name", ["dense-7", "dense-8", "moe-16"])
+@pytest.mark.parametrize(
+    ("name", "framework"), [("dense-7", "any"), ("dense-8", "megatron"), ("dense-8", "pytorch"), ("moe-16", "any")]
+)
 def test_every_rank_of_a_result_is_priced_the_same_again(name, framework, tmp_path, monkeypatch):
     model, cluster, seq_len, batch = problems.CASES[name]
     options = PricingOptions(framework=framework, memory_margin_gib=1.0)
-    result = plan(model, cluster, seq_len=seq_len, global_batch=batch, options=options, search=SearchOptions(top=8))
+    result = plan(model, cluster, seq_len=seq_len, global_batch=batch, options=options, search=SearchOptions(top=5))
     write_result(tmp_path / "made", result.to_dict())
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -124,7 +125,7 @@ def test_a_problem_comes_back_from_its_inputs(name):
 @pytest.mark.parametrize("name", ["dense-8", "moe-16", "mtp-64"])
 def test_degrees_are_read_back_from_a_record(name):
     problem, made = problems.problem_of(name), problems.scan_of(name)
-    for row in problems.some_rows(made, 12, seed=23):
+    for row in problems.some_rows(made, 4, seed=23):
         degrees = problems.degrees_at(made, row)
         again = estimate_degrees(problem, degrees_of(estimate_degrees(problem, degrees)))
         assert again["predicted"]["step_time_s"] == pytest.approx(made.step_s[row], rel=1e-9)
