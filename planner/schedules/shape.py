@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardwright.errors import InvalidValueError, UnknownNameError
+from shardwright.planner.plans import IntArray
 from shardwright.planner.schedules.orders import Order, gpipe_order, interleaved_order, one_f_one_b_order
 from shardwright.planner.schedules.orders_apart import dualpipe_v_order, zb_h1_order, zb_v_order
 
@@ -67,3 +70,22 @@ def torch_group(pp: int, micro_batches: int) -> int:
             f"{micro_batches} micro-batches on {pp} pipeline ranks", hint=f"torch wants a multiple of {rounds} rounds"
         )
     return micro_batches // rounds
+
+
+def shapes_of(schedules: Sequence[str], pp: IntArray, vpp: IntArray, micro_batches: IntArray) -> list[tuple[Shape, IntArray]]:
+    """Distinct shapes of some plans, and which plans have each.
+
+    Args:
+        schedules: schedule of each plan.
+        pp: pipeline ranks, [plans].
+        vpp: chunks a rank, [plans].
+        micro_batches: micro-batches, [plans].
+    """
+    known = sorted(set(schedules))
+    index = np.array([known.index(schedule) for schedule in schedules], dtype=np.int64)
+    table = np.stack((index, pp, vpp, micro_batches), axis=1)
+    distinct, which = np.unique(table, axis=0, return_inverse=True)
+    return [
+        (Shape(schedule=known[row[0]], pp=row[1], vpp=row[2], micro_batches=row[3]), np.flatnonzero(which.reshape(-1) == at))
+        for at, row in enumerate(distinct.tolist())
+    ]

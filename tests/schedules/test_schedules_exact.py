@@ -12,7 +12,7 @@ from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, one_f_
 from shardwright.planner.schedules.closed import closed_step_s
 from shardwright.planner.schedules.exact import exact_finish_s, exact_step_s, program_of
 from shardwright.planner.schedules.recurrence import PLANS_AT_ONCE, program, step_s
-from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape, order_of
+from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape, order_of, shapes_of
 from shardwright.planner.schedules.simulator import simulate
 from shardwright.planner.schedules.timing import Sends, chunk_times
 
@@ -114,6 +114,17 @@ def test_a_batch_of_equal_and_unequal_plans():
     expected = [simulate(order_of(shape), times, at).step_s for at in range(2)]
     assert expected[0] == 15
     assert exact_step_s(shape, times) == pytest.approx(expected)
+
+
+def test_plans_are_grouped_by_shape():
+    ids = ("zb-h1", "1f1b", "zb-h1", "1f1b", "1f1b")
+    pp, vpp, count = np.array([2, 4, 2, 4, 4]), np.ones(5, dtype=np.int64), np.array([8, 8, 8, 16, 8])
+    groups = {shape: which.tolist() for shape, which in shapes_of(ids, pp, vpp, count)}
+    assert groups == {
+        Shape(schedule="zb-h1", pp=2, vpp=1, micro_batches=8): [0, 2],
+        Shape(schedule="1f1b", pp=4, vpp=1, micro_batches=8): [1, 4],
+        Shape(schedule="1f1b", pp=4, vpp=1, micro_batches=16): [3],
+    }
 
 
 @pytest.mark.parametrize("sends", Sends)
