@@ -40,7 +40,7 @@ FAMILIES: tuple[Family, ...] = (
     _family(hf_llama.llama4, "llama4_text", "Llama4ForCausalLM"),
     _family(hf_llama.mistral, "mistral", "MistralForCausalLM"),
     _family(hf_llama.mixtral, "mixtral", "MixtralForCausalLM"),
-    _family(hf_llama.qwen2, "qwen2", "Qwen2ForCausalLM"),
+    _family(hf_llama.qwen2, "qwen2 qwen2_vl_text qwen2_5_vl_text", "Qwen2ForCausalLM"),
     _family(hf_llama.mimo, "mimo", "MiMoForCausalLM"),
     _family(hf_llama.qwen3, "qwen3 qwen3_vl_text", "Qwen3ForCausalLM"),
     _family(hf_llama.qwen2_moe, "qwen2_moe", "Qwen2MoeForCausalLM"),

@@ -33,8 +33,10 @@ CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
 """Traffic of quantising an operand below 16 bits: read 2 and write 1, and a transposed copy backward (Transformer Engine)."""
 
 
-VECTOR_SHARE = 1.0 / 16.0
-"""fp32 rate of vector units over the dense 16-bit peak of matrix units (A100 19.5 of 312, H100 67 of 989 TFLOP/s)."""
+VECTOR_SHARE = 1.0 / 44.0
+"""Rate of a selective scan over the dense 16-bit peak of matrix units. The fp32 peak of vector units is 1/16 of it (A100 19.5
+of 312, H100 67 of 989 TFLOP/s); of the nine FLOPs a state element one is an exponential, at 16 a clock and multiprocessor where
+vector units do 256 FLOPs: 9 / (1/16 + 9/256) = 92 of 256. From datasheets, not measured."""
 
 SCAN_BACKWARD = 3.0
 """A scan's backward pass computes states and products within chunks again and differentiates both (arXiv 2405.21060)."""
