@@ -239,6 +239,21 @@ class Cluster:
             return self
         return Cluster(name=f"{self.name} first {gpus}", groups=tuple(_first(self.groups, gpus)))
 
+    def in_equal_blocks(self) -> Cluster:
+        """The cluster as schedulers hand it out where a scale-up domain spans nodes and one is not enough.
+
+        A job that does not fill whole domains gets equal blocks of nodes, one a domain (Slurm's ``--segment``): the largest
+        power of two of nodes that divides it. Rank groups then meet no odd boundary. Other clusters stay as they are.
+        """
+        if self.mixed or self.gpus_per_node != self.node.gpus:
+            return self
+        domain, gpus = self.node.scaleup_domain_gpus, self.gpus
+        if domain <= self.node.gpus or gpus <= domain or gpus % domain == 0:
+            return self
+        blocks = [self.node.gpus * 2**power for power in range(domain.bit_length()) if self.node.gpus * 2**power <= domain]
+        block = max((size for size in blocks if gpus % size == 0), default=domain)
+        return self.with_node_values({"scaleup_domain_gpus": block}) if block != domain else self
+
     def with_node_values(self, changes: Mapping[str, Any]) -> Cluster:
         """The same cluster with fields of every node (or ``device.*`` of its device) replaced: a what-if.
 

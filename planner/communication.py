@@ -14,7 +14,7 @@ from shardwright.hardware.collectives import ALGORITHMS, LINKS, wire_bytes
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.operators import exposed_fraction, is_layer, layer_collectives, units_of
-from shardwright.planner.cost.pricing import Context, Prices, send_bytes, tied_bytes
+from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, tied_bytes
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
 
@@ -60,7 +60,10 @@ def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
         return []
     stride = int(one.tp[0] * one.cp[0] * one.dp[0])
     runs = 2.0 * float(one.micro_batches[0] * one.vpp[0])
-    made = [_row(context, "pp", "send", 2, stride, float(send_bytes(context)[key]), runs, 1.0)]
+    message, parts = float(send_bytes(context)[key]), int(send_parts(context)[key])
+    made = [_row(context, "pp", "send", 2, stride, message, runs, 1.0)]
+    if parts > 1:
+        made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs, 1.0))
     tied = float(tied_bytes(context)[key])
     return made + ([_row(context, "pp", "all_reduce", 2, stride, tied, 1.0, 1.0)] if tied else [])
 

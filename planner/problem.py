@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright.documents import digest
 from shardwright.errors import InvalidValueError, unknown_name
-from shardwright.hardware.catalog import cluster_from_dict, load_cluster
+from shardwright.hardware.catalog import cluster_from_dict, load_cluster, load_node, node_ids
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
@@ -142,6 +142,8 @@ def build_problem(
     machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
     if chosen.gpus is not None:
         machine = machine.truncated(chosen.gpus)
+    if isinstance(cluster, str) and ":" in machine.name:
+        machine = machine.in_equal_blocks()
     stack = load_stack(chosen.stack or DEFAULT_STACKS[framework])
     graph, machine, stack = apply_overrides(graph, machine, stack, chosen.overrides)
     job = TrainingJob(
@@ -244,6 +246,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("vocabulary.padded_to", "multiple of 128 x tp"),
         ("moe.routing", "balanced"),
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
+        ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
         ("kernels.sustained_factor", problem.kernels.sustained_factor),
     ]
 
@@ -259,12 +262,17 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         "memory.margin_bytes": options.memory_margin_gib != 0,
         "memory.meter": options.memory_meter != defaults.memory_meter,
     }
-    preset = {"device.memory_bytes", "kernels.sustained_factor"}
-    rows = [
-        Assumption(key=k, value=v, origin="given" if given.get(k) else "preset" if k in preset else "default")
-        for k, v in _values_in_force(problem)
-    ]
+    origin = dict.fromkeys(("device.memory_bytes", "kernels.sustained_factor"), "preset")
+    origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
+    origin |= {key: "given" for key, is_given in given.items() if is_given}
+    rows = (Assumption(key=k, value=v, origin=origin.get(k, "default")) for k, v in _values_in_force(problem))
     return (*rows, *_what_ifs(options.overrides))
+
+
+def _in_blocks(cluster: Cluster) -> bool:
+    """Whether domains that span nodes are used in equal blocks smaller than a domain."""
+    node = cluster.node
+    return node.scaleup_domain_gpus > node.gpus and node.id in node_ids() and load_node(node.id) != node
 
 
 def _what_ifs(overrides: tuple[str, ...]) -> tuple[Assumption, ...]:

@@ -90,8 +90,7 @@ class Sharding:
 def cluster_of(row: RunRow) -> tuple[Cluster, tuple[str, ...]]:
     """The machine of a row with the GPUs it used, and what was assumed.
 
-    Where a scale-up domain spans nodes (NVL72) and a job needs several, schedulers hand out equal blocks of
-    nodes, one a domain (Slurm's ``--segment``): the largest power of two that divides the job.
+    Where a scale-up domain spans nodes (NVL72) and a job needs several, it gets equal blocks of nodes, one a domain.
 
     Raises:
         UnknownNameError: no node preset of that name.
@@ -108,18 +107,9 @@ def _cluster(name: str, gpus: int, per_node: int | None) -> tuple[Cluster, tuple
     usable = min(per_node or node.gpus, node.gpus, gpus)
     machine = load_cluster(f"{node.id}:{-(-gpus // usable)}" + (f"x{usable}" if usable != node.gpus else ""))
     machine = machine.truncated(gpus) if machine.gpus != gpus else machine
-    block = _block(gpus, usable, node.scaleup_domain_gpus) if usable == node.gpus else node.scaleup_domain_gpus
-    if block == node.scaleup_domain_gpus:
-        return machine, ()
-    return machine.with_node_values({"scaleup_domain_gpus": block}), (f"scaleup_domain_gpus={block}",)
-
-
-def _block(gpus: int, per_node: int, domain: int) -> int:
-    """GPUs of one block: all of the domain where it holds the job or is one node, else a power of two of nodes."""
-    if domain <= per_node or gpus <= domain:
-        return domain
-    sizes = [per_node * 2**power for power in range(20) if per_node * 2**power <= domain]
-    return max((size for size in sizes if gpus % size == 0), default=domain)
+    placed = machine.in_equal_blocks()
+    block = placed.node.scaleup_domain_gpus
+    return placed, () if block == node.scaleup_domain_gpus else (f"scaleup_domain_gpus={block}",)
 
 
 def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str, tuple[str, ...]]:

@@ -247,17 +247,32 @@ def _saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machin
 
     Logits are left out: they are counted apart (`memory`).
     """
-    activation = float(machine.precision.activation_bytes)
-    everything = {t.name: t for t in unit.saved if "vocab" not in t.dims}
+    kept = _kept_tensors(unit, machine)
     scores = _score_bytes(unit, sizes, keys, machine)
-    none = _total((sizes.bytes(t, activation) for t in everything.values()), keys) + scores
+    none = _total((sizes.bytes(t, width) for t, width in kept), keys) + scores
     if not is_layer(unit):
         return np.stack([none] * len(RECOMPUTE_MODES), axis=1)
     dropped = {name for o in unit.operators if _selected(o, machine) for name in o.recompute_drops}
     kept_scores = 0.0 if "core_attn" in machine.stack.selective_modules else scores
-    selective = _total((sizes.bytes(t, activation) for n, t in everything.items() if n not in dropped), keys) + kept_scores
-    full = sizes.product(("batch", "seq", "hidden"), beside_tensor=False) * activation
+    selective = _total((sizes.bytes(t, width) for t, width in kept if t.name not in dropped), keys) + kept_scores
+    full = sizes.product(("batch", "seq", "hidden"), beside_tensor=False) * float(machine.precision.activation_bytes)
     return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
+
+
+def _kept_tensors(unit: LayerGraph, machine: Machine) -> list[tuple[TensorSpec, float]]:
+    """Tensors kept for the backward pass and their bytes an element.
+
+    Below 16 bits a product keeps its input as it read it, quantised; what other operators keep stays in 16 bits, so a tensor
+    that both keep is there twice (Transformer Engine).
+    """
+    precision = machine.precision
+    low = precision.gemm_input_bytes < precision.activation_bytes
+    kept: dict[tuple[str, bool], TensorSpec] = {}
+    for operator in unit.operators:
+        quantised = low and operator.gemm is not None and operator.quantizable
+        kept |= {(t.name, quantised and t.bytes_per_element is None): t for t in operator.saved if "vocab" not in t.dims}
+    widths = {False: float(precision.activation_bytes), True: precision.gemm_input_bytes}
+    return [(tensor, widths[quantised]) for (_, quantised), tensor in kept.items()]
 
 
 def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:

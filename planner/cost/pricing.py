@@ -165,21 +165,33 @@ def shared_rows(context: Context, batch: PlanBatch, key: IntArray, runs: int) ->
 
 
 def send_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
-    """Exposed sends of one pass of one micro-batch: vpp sends of its activations, less what the stack hides, [plans]."""
+    """Exposed sends of one pass of one micro-batch: vpp sends of its activations, less what the stack hides, [plans].
+
+    Where the stack scatters, tp ranks send a part each and gather the whole (arXiv 2104.04473 section 4.1).
+    """
     stride = batch.tp * batch.cp * batch.dp
     one, row = distinct(key, stride, (batch.pp > 1).astype(np.int64))
     size = np.where(batch.pp[one] > 1, 2, 1)
-    seconds = context.network.seconds("send", size, np.where(size > 1, stride[one], 1), send_bytes(context)[key[one]])
+    message, scattered = send_bytes(context)[key[one]], send_parts(context)[key[one]]
+    seconds = context.network.seconds("send", size, np.where(size > 1, stride[one], 1), message)
+    gathering = np.where(size > 1, scattered, 1)
+    seconds = seconds + context.network.seconds("all_gather", gathering, np.ones_like(gathering), message * scattered)
     stack = context.problem.stack
     exposed = np.where(batch.vpp > 1, stack.p2p_exposed_interleaved, stack.p2p_exposed)
     return seconds[row] * batch.vpp * exposed
 
 
 def send_bytes(context: Context) -> FloatArray:
-    """Bytes of the activations that pass from stage to stage, on one rank, [keys]."""
+    """Bytes of the activations that one rank sends from stage to stage, [keys]."""
     keys, job = context.keys, context.problem.job
-    rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
+    rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split * send_parts(context))
     return np.asarray(rows * context.problem.graph.spec.hidden * job.precision.activation_bytes)
+
+
+def send_parts(context: Context) -> IntArray:
+    """Ranks that scatter the activations of a send among them; 1 where each has its own part of the sequence, [keys]."""
+    keys = context.keys
+    return np.where((keys.sp == 0) & context.problem.stack.p2p_scattered, keys.tp, 1)
 
 
 def tied_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:

@@ -33,6 +33,8 @@ class StackProfile:
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
         cp_hidden: fraction of the attention time that hides context-parallel exchange.
         p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
+        p2p_scattered: without sequence parallelism every tensor-parallel rank sends its part of the activations between stages,
+            and they are gathered after the network.
         dp_exposed_floor: fraction of gradient reduction that stays exposed at least.
         fsdp_interference: slowdown of the overlapped part under fully sharded data parallelism.
         fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
@@ -71,6 +73,7 @@ class StackProfile:
     cp_hidden: float
     p2p_exposed: float
     p2p_exposed_interleaved: float
+    p2p_scattered: bool
     dp_exposed_floor: float
     fsdp_interference: float
     fsdp_gathers_per_step: str

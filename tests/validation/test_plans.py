@@ -33,7 +33,7 @@ def test_clusters_have_the_gpus_used(gpus, per_node, nodes):
     assert notes == ()
 
 
-@pytest.mark.parametrize(("gpus", "block"), [(8, 72), (72, 72), (256, 64), (128, 64), (1024, 64), (144, 16)])
+@pytest.mark.parametrize(("gpus", "block"), [(8, 72), (72, 72), (256, 64), (128, 64), (1024, 64), (144, 72)])
 def test_a_job_over_several_domains_gets_equal_blocks(gpus, block):
     cluster, notes = cluster_of(row(node="gb200-nvl72", gpus=gpus, gpus_per_node=4))
     assert cluster.node.scaleup_domain_gpus == block
