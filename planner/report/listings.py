@@ -45,10 +45,11 @@ def _model_row(model_id: str, graph: Any) -> dict[str, Any]:
 
 def _model(name: str) -> dict[str, Any]:
     from shardwright.models.catalog import load_model
+    from shardwright.models.summary import summary
 
     graph = load_model(name)
     counts = {key: getattr(graph, key) for key in ("parameters", "active_parameters", "buffers", "mtp_parameters", "layers")}
-    return {**counts, "digest": graph.digest, "spec": graph.spec.to_dict()}
+    return {**counts, "digest": graph.digest, "spec": graph.spec.to_dict(), **summary(graph)}
 
 
 def _nodes() -> list[dict[str, Any]]:
