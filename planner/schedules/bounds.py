@@ -93,7 +93,10 @@ def reference_rows(made: Program, sends: Sends = Sends.OVERLAPPED) -> Rows:
 
 
 def reference_times(order: Order, sends: Sends) -> ChunkTimes:
-    """Equal ranks; one rank, or one and all after it, heavier; forward passes heavier on one rank, gradients on another."""
+    """Equal ranks; one rank, or one and all after it, heavier; forward passes heavier on one rank, gradients on another.
+
+    Where ranks hold several chunks also one stage, or all up to one, with twice the work.
+    """
     rank, pp = order.stage_rank, order.pp
     one, after = np.eye(pp), np.triu(np.ones((pp, pp)))[1:]
     heavy = np.concatenate([np.zeros((1, pp)), *((more - 1) * one for more in HEAVIER), (HEAVIER[1] - 1) * after])
@@ -102,6 +105,10 @@ def reference_times(order: Order, sends: Sends) -> ChunkTimes:
         forward = np.concatenate((forward, 1 + np.repeat(one, pp, axis=0)))
         backward = np.concatenate((backward, 1 + np.tile(one, (pp, 1))))
     forward, backward = forward[:, rank], backward[:, rank]
+    if order.vpp > 1:
+        single, until = np.eye(order.stages), np.tril(np.ones((order.stages, order.stages)))
+        chunks = 1 + np.concatenate((single, until))
+        forward, backward = np.concatenate((forward, chunks)), np.concatenate((backward, chunks))
     return chunk_times(forward, 1.05 * backward, 0.95 * backward, pp=pp, send_s=0.01, sends=sends)
 
 
