@@ -102,7 +102,8 @@ def mpt(fields: Fields) -> Arguments:
 def falcon(fields: Fields) -> Arguments:
     """Falcon: one key head (7B), groups (40B, 180B), or one a head with ALiBi (RW)."""
     made = sizes(fields, tied=True)
-    newer, single = fields.flag(False, "new_decoder_architecture"), fields.flag(True, "multi_query")
+    older_large = fields.word("", "model_type") == "RefinedWeb"  # the first files of 40B, before the switch had a name
+    newer, single = fields.flag(older_large, "new_decoder_architecture"), fields.flag(True, "multi_query")
     groups = fields.optional("kv_heads", "num_kv_heads", "n_head_kv")
     bias = fields.flag(False, "bias")
     wide = fields.optional("ffn", "ffn_hidden_size")
@@ -145,6 +146,9 @@ def phi(fields: Fields) -> Arguments:
 def starcoder2(fields: Fields) -> Arguments:
     """StarCoder 2."""
     made = sizes(fields, tied=True)
+    fields.only("mlp_type", "default")
+    fields.only("norm_type", "layer_norm")
+    fields.seen.update(("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"))
     bias = fields.flag(True, "use_bias")
     return {
         **made,

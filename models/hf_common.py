@@ -29,7 +29,7 @@ def sizes(fields: Fields, *, tied: bool = False) -> Arguments:
         "hidden": fields.required("hidden", *HIDDEN),
         "heads": fields.required("heads", *HEADS),
         "vocab": fields.required("vocab", "vocab_size"),
-        "max_positions": fields.optional("max_positions", *POSITIONS),
+        "max_positions": fields.first("max_positions", *POSITIONS),
         "tied_embeddings": fields.flag(tied, "tie_word_embeddings"),
     }
 

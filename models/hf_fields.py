@@ -64,6 +64,12 @@ class Fields:
         self.places.setdefault(limits, name)
         return None if value is None else whole(value, self.prefix + name, *RANGES[limits])
 
+    def first(self, limits: str, *names: str) -> int | None:
+        """As `optional`, of the first key that is given: the keys need not agree."""
+        self.seen.update(names)
+        given = [name for name in names if self.data.get(name) is not None]
+        return self.optional(limits, *given[:1]) if given else None
+
     def required(self, limits: str, *names: str) -> int:
         """A whole number that must be given.
 

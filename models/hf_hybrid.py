@@ -15,7 +15,7 @@ from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.models.checks import mapping, sequence
 from shardwright.models.hf_common import Arguments, attention_biases, dense, experts, grouped, layer_types, sizes
 from shardwright.models.hf_fields import WITH_GATE, WITHOUT_GATE, Fields
-from shardwright.models.hf_llama import llama, qwen_moe
+from shardwright.models.hf_llama import llama, minimax_scales, qwen_moe
 from shardwright.models.records import MAX_LAYERS, RANGES
 from shardwright.models.spec import MoeSpec, ScanSpec
 
@@ -40,7 +40,7 @@ def mamba(fields: Fields) -> Arguments:
         bias=fields.flag(False, "use_bias"),
         dt_rank=_step_rank(fields, made["hidden"], "time_step_rank"),
     )
-    fields.seen.update(("ssm_cfg", "mixer_rms_eps", "use_mambapy", "use_associative_scan", "rms_norm", "fused_add_norm"))
+    fields.seen.update(("ssm_cfg", "mixer_rms_eps", "use_mambapy", "use_associative_scan"))
     return {**made, "heads": inner, "head_dim": 1, "scan": scan}
 
 
@@ -70,9 +70,12 @@ def mamba2(fields: Fields) -> Arguments:
     return {**made, "heads": heads, "kv_heads": groups, "head_dim": depth, "scan": scan}
 
 
+_MAMBA_FILE = ("rms_norm", "fused_add_norm", "norm_before_gate")
+
+
 def _scan_sizes(fields: Fields, *, tied: bool) -> Arguments:
     """Sizes of a model without attention and without feed-forward blocks."""
-    fields.seen.update((*STEP_KEYS, *UNREAD_STEPS, "hidden_act"))
+    fields.seen.update((*STEP_KEYS, *UNREAD_STEPS, *_MAMBA_FILE, "hidden_act"))
     return {
         "layers": fields.required("layers", "num_hidden_layers", "n_layer"),
         "hidden": fields.required("hidden", "hidden_size", "d_model"),
@@ -264,7 +267,7 @@ def minimax(fields: Fields) -> Arguments:
     chosen = [word == "full_attention" for word in types] if types else [bool(mark) for mark in marks]
     attends = chosen or [bool((layer + 1) % 2) for layer in range(layers)]
     fields.only("shared_intermediate_size", 0)
-    fields.seen.update(("postnorm", "shared_moe_mode", "rotary_dim", *_minimax_scales(fields)))
+    fields.seen.update(("postnorm", "shared_moe_mode", "rotary_dim", *minimax_scales(fields)))
     depth = made["head_dim"] or made["hidden"] // made["heads"]
     scan = ScanSpec(
         kind="lightning",
@@ -279,22 +282,23 @@ def minimax(fields: Fields) -> Arguments:
     return {**made, "moe": moe, "mixers": mixers, "scan": scan if "scan" in mixers else None}
 
 
-def _minimax_scales(fields: Fields) -> list[str]:
-    return [key for key in fields.data if key.endswith(("_alpha", "_beta", "_alpha_factor", "_beta_factor"))]
+def searched(fields: Fields) -> Arguments:
+    """Searched Llama variants: DeciLM with key-value heads by layer, or whole blocks by layer."""
+    return _by_heads(fields) if fields.given("num_key_value_heads_per_layer") else _by_blocks(fields)
 
 
-def deci(fields: Fields) -> Arguments:
+def _by_heads(fields: Fields) -> Arguments:
     """DeciLM: key-value heads of each layer."""
     heads = fields.numbers("num_key_value_heads_per_layer", 65_536)
     if not heads or not all(heads):
         raise InvalidValueError(
-            "num_key_value_heads_per_layer is missing or holds 0", where=f"{fields.prefix}num_key_value_heads_per_layer"
+            "num_key_value_heads_per_layer is empty or holds 0", where=f"{fields.prefix}num_key_value_heads_per_layer"
         )
     return {**llama(fields), "kv_heads": min(heads), "layer_kv_heads": heads}
 
 
-def nemotron_nas(fields: Fields) -> Arguments:
-    """Searched Llama variants (Puzzle): each layer's key-value groups and width, or neither (arXiv 2411.19146)."""
+def _by_blocks(fields: Fields) -> Arguments:
+    """Nemotron Super and Ultra (Puzzle): each layer's key-value groups and width, or neither (arXiv 2411.19146)."""
     made = {**sizes(fields), **attention_biases(fields)}
     blocks = sequence(fields.find("block_configs")[1], f"{fields.prefix}block_configs", MAX_LAYERS)
     if len(blocks) != made["layers"]:
@@ -332,8 +336,11 @@ def _nas_block(fields: Fields, index: int, block: object, made: Arguments) -> tu
 
 
 def _nas_kind(part: Fields, plain: str) -> str:
-    for key in ("mamba", "moe", "sparsify", "window_length", "num_sink_tokens", "use_prefill_window_in_sink_attention"):
-        if part.given(key) and part.data[key]:
+    part.only("gated", True)
+    part.only("hidden_act", "silu")
+    part.seen.update(("no_op", "replace_with_linear", "n_heads_in_group", "ffn_mult", "intermediate_size"))
+    for key, value in part.data.items():
+        if key not in part.seen and value:
             raise part.unsupported(key, "this kind of block is not modelled")
     if part.flag(False, "no_op"):
         return "none"

@@ -179,6 +179,7 @@ def _gemma_sizes(fields: Fields) -> Arguments:
 def gemma2(fields: Fields) -> Arguments:
     """Gemma 2: norms on both sides of a block, alternating windows, soft caps."""
     made = gemma(fields)
+    fields.seen.add("sliding_window_size")  # the same under an older name
     return {
         **made,
         "norm_at": "both",
@@ -215,6 +216,9 @@ def _with_defaults(fields: Fields, defaults: dict[str, int]) -> Fields:
 def phi3(fields: Fields) -> Arguments:
     """Phi 3 and 4."""
     made = dense(fields)
+    fields.only("lm_head_bias", False)
+    fields.only("mlp_bias", False)
+    fields.seen.update(("full_attn_mod", "interpolate_factor"))
     return {
         **made,
         **attention_biases(fields),
@@ -328,6 +332,11 @@ def seed_oss(fields: Fields) -> Arguments:
     }
 
 
+def minimax_scales(fields: Fields) -> list[str]:
+    """Keys of factors on branches and stream."""
+    return [key for key in fields.data if key.endswith(("_alpha", "_beta", "_alpha_factor", "_beta_factor"))]
+
+
 def minimax_m2(fields: Fields) -> Arguments:
     """MiniMax-M2: grouped heads and experts in every layer."""
     made = grouped(fields)
@@ -337,7 +346,8 @@ def minimax_m2(fields: Fields) -> Arguments:
     if fields.flag(False, "use_mtp"):
         fields.remarks.append("its modules for multi-token prediction are not planned")
         fields.seen.update(("num_mtp_modules", "mtp_transformer_layers"))
-    fields.seen.update(("qk_norm_type", "rotary_dim"))
+    fields.only("shared_intermediate_size", 0)
+    fields.seen.update(("qk_norm_type", "rotary_dim", "shared_moe_mode", "mlp_intermediate_size", *minimax_scales(fields)))
     moe = experts(fields, "intermediate_size", correction_bias=fields.flag(True, "use_routing_bias"))
     normed = fields.flag(True, "use_qk_norm")
     return {**made, "moe": moe, "qk_norm": "full" if normed else "none", "windows": windows(fields, layers, everywhere=True)}

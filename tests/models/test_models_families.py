@@ -182,12 +182,30 @@ def test_sizes_that_published_gemma3_files_leave_out_are_taken_from_the_family_a
         read({key: value for key, value in FAMILIES["gemma2"].items() if key != "head_dim"})
 
 
+def test_first_files_of_falcon():
+    large = {"model_type": "RefinedWeb", "architectures": ["RWForCausalLM"], "hidden_size": 256, "n_head": 8, "n_layer": 3}
+    spec = read({**large, "n_head_kv": 2, "vocab_size": 1000, "bias": False, "parallel_attn": True, "alibi": False})
+    groups = read(FAMILIES["falcon-groups"])
+    assert (spec.kv_heads, spec.block, spec.ffn) == (groups.kv_heads, groups.block, groups.ffn) == (2, "parallel", 1024)
+
+
+def test_the_context_may_be_given_twice():
+    assert read({**FAMILIES["olmo2"], "max_sequence_length": 2048}).max_positions == 4096
+    assert read({**FAMILIES["gemma2"], "sliding_window_size": 128}) == read(FAMILIES["gemma2"])
+
+
 def test_published_spellings_of_minimax():
     plain = {key: value for key, value in FAMILIES["minimax"].items() if key not in {"layer_types", "architectures"}}
     older = {**plain, "model_type": "minimax_text_01", "attn_type_list": [0, 0, 1], "postnorm": True, "rotary_dim": 32}
     assert read({**older, "layernorm_mlp_beta": 1.0, "shared_intermediate_size": 0}) == read(FAMILIES["minimax"])
     assert kinds(plain) == ["moe", "lightning-moe", "moe"]
-    m2 = {**FAMILIES["minimax_m2"], "attn_type_list": [1, 1, 1], "use_mtp": True, "num_mtp_modules": 3}
+    m2 = {
+        **FAMILIES["minimax_m2"],
+        "layernorm_mlp_beta": 1.0,
+        "attn_type_list": [1, 1, 1],
+        "use_mtp": True,
+        "num_mtp_modules": 3,
+    }
     assert "multi-token" in read({**m2, "mtp_transformer_layers": 1}).notes[0]
 
 
@@ -227,8 +245,8 @@ def test_searched_models_differ_from_layer_to_layer():
 
 
 def test_key_value_heads_by_layer():
-    data = {**CONFIGS["llama"], "model_type": "deci", "num_key_value_heads_per_layer": [4, 1, 4], "num_key_value_heads": None}
-    data.pop("architectures")
+    data = {**CONFIGS["llama"], "model_type": "deci", "architectures": ["DeciLMForCausalLM"], "num_key_value_heads": None}
+    data["num_key_value_heads_per_layer"] = [4, 1, 4]
     assert kinds(data) == ["dense-kv-4", "dense-kv-1", "dense-kv-4"]
     assert read(data).kv_heads == 1
 
@@ -306,6 +324,7 @@ def block(**changes):
             "block_configs.0.attention.n_heads_in_group",
         ),
         ({"block_configs": block(attention={"mamba": {"d": 1}})}, UnsupportedError, "block_configs.0.attention.mamba"),
+        ({"block_configs": block(ffn={"ffn_mult": 1, "gated": False})}, UnsupportedError, "block_configs.0.ffn.gated"),
         ({"block_configs": block(ffn={"ffn_mult": -1})}, InvalidValueError, "block_configs.0.ffn.ffn_mult"),
         ({"block_configs": block(ffn={"ffn_mult": 1e300})}, InvalidValueError, "block_configs.0.ffn.ffn_mult"),
         ({"block_configs": block(ffn=None)}, InvalidValueError, "block_configs.0.ffn"),
@@ -319,7 +338,7 @@ def test_bad_blocks_of_searched_models(change, error, key):
 
 def test_bad_key_value_heads_by_layer():
     data = {key: value for key, value in CONFIGS["llama"].items() if key != "architectures"}
-    for heads in (None, [], [4, 0, 4], [3, 3, 3], [4, 4, 4, 4]):
+    for heads in ([], [4, 0, 4], [3, 3, 3], [4, 4, 4, 4]):
         with pytest.raises((InvalidValueError, ConflictError)) as caught:
             read({**data, "model_type": "deci", "num_key_value_heads_per_layer": heads, "num_key_value_heads": None})
         assert caught.value.where
