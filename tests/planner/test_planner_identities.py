@@ -194,3 +194,27 @@ def test_no_stage_is_busier_than_the_step(case):
         p, step = record["parallel"], record["predicted"]["step_time_s"]
         busiest = max(stage["time"]["forward_s"] + stage["time"]["backward_s"] for stage in record["stages"])
         assert busiest * p["micro_batches"] <= step * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["dense-7", "dense-8-odd", "dense-8", "moe-16"])
+def test_without_a_pipeline_the_step_is_its_passes_exchange_and_update(name):
+    alone = [r for r in records_of(name) if r["parallel"]["pp"] == 1 and r["parallel"]["zero_stage"] < 2]
+    for record in alone:
+        (stage,) = record["stages"]
+        passes = record["parallel"]["micro_batches"] * (stage["time"]["forward_s"] + stage["time"]["backward_s"])
+        step = passes + record["time"]["exposed_dp_s"] + record["time"]["optimizer_s"]
+        assert record["predicted"]["step_time_s"] == pytest.approx(step, rel=1e-9)
+    assert alone
+
+
+def test_the_critical_stage_is_the_one_that_lasts(case):
+    """No stage's own passes, with the pipeline's filling and draining around them, take longer than the step."""
+    for record in case[1]:
+        p, stages = record["parallel"], record["stages"]
+        if p["schedule"] == "gpipe" or p["zero_stage"] > 1:
+            continue
+        both = [stage["time"]["forward_s"] + stage["time"]["backward_s"] for stage in stages]
+        chains = [p["micro_batches"] * own + sum(both[:rank]) / p["vpp"] for rank, own in enumerate(both)]
+        rest = record["time"]["exposed_dp_s"] + record["time"]["optimizer_s"]
+        assert max(chains) <= record["predicted"]["step_time_s"] * (1 + 1e-9)
+        assert record["predicted"]["step_time_s"] - rest <= max(chains) + sum(both) / p["vpp"] + 1e-9
