@@ -51,6 +51,7 @@ BUFFERS = {
     "glm-4.5-air": 45 * 128,
     "kimi-k2": 60 * 384,
     "minimax-m2": 62 * 256,
+    "nemotron-3-nano-30b-a3b": 23 * 128,
 }
 
 

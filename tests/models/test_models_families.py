@@ -80,6 +80,11 @@ def test_small_models_count_as_in_transformers(name):
     assert build_graph(read(FAMILIES[name])).parameters == PARAMETERS[name]
 
 
+def test_the_shape_that_transformers_takes_for_olmo2_by_default():
+    sizes = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+    assert build_graph(read({"model_type": "olmo2", "vocab_size": 50304, **sizes})).parameters == 6_888_624_128
+
+
 def test_every_family_is_tested():
     tested = {data["model_type"] for data in (*CONFIGS.values(), *FAMILIES.values())}
     others = {
@@ -342,3 +347,21 @@ def test_bad_key_value_heads_by_layer():
         with pytest.raises((InvalidValueError, ConflictError)) as caught:
             read({**data, "model_type": "deci", "num_key_value_heads_per_layer": heads, "num_key_value_heads": None})
         assert caught.value.where
+
+
+def test_lists_and_defaults_of_layers_say_the_same():
+    sparse = {**FAMILIES["deepseek_v32"], "mlp_layer_types": ["dense", "sparse", "dense", "sparse"]}
+    assert [read(sparse).is_moe(i) for i in range(4)] == [False, True, False, True]
+    routing = {"n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size", "first_k_dense_replace"}
+    routing |= {"moe_layer_freq", "n_group", "topk_group", "topk_method"}
+    plain = {key: value for key, value in FAMILIES["deepseek_v32"].items() if key not in routing}
+    assert read(plain).moe is None
+    olmo = {**FAMILIES["olmo3"], "layer_types": ["sliding_attention", "full_attention"] * 4}
+    assert read(olmo).windows == (128, None)
+    qwen = {**CONFIGS["qwen2"], "use_sliding_window": True, "layer_types": ["full_attention"] * 2 + ["sliding_attention"]}
+    assert read(qwen).windows == (None, None, 4096)
+    jamba = {**FAMILIES["jamba"], "layers_block_type": ["attention", *["mamba"] * 7]}
+    assert [shape.mixer for shape in read(jamba).shapes()][:2] == ["attention", "scan"]
+    assert read({**FAMILIES["jamba"], "mamba_dt_rank": 20}).scan.dt_rank == 20
+    wide = [{"attention": {"n_heads_in_group": 4}, "ffn": {"intermediate_size": 640}}, *NAS["block_configs"][1:]]
+    assert read({**NAS, "block_configs": wide}).layer_ffn == (640, 256, None)

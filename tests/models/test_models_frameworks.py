@@ -1,4 +1,8 @@
-"""Parameter and FLOP counts against transformers itself, on the meta device."""
+"""Parameter and FLOP counts against transformers itself, on the meta device.
+
+FLOPs are compared for dense models with attention: routing asks for values that the meta device does not have, and scans run
+there as elementwise fallbacks, which the counter does not count (`models/operators.py` states what is counted for them).
+"""
 
 import json
 import warnings
