@@ -63,7 +63,7 @@ def settle(problem: Problem, degrees: Degrees) -> Settled:
     zero = _zero(problem, degrees, dp)
     replicas = degrees.dp_replicate or (max(dp, 1) if zero == 0 else 1)
     columns |= {"dp": dp, "zero": zero, "dp_replicate": replicas}
-    broken = _broken(problem, columns | _choices(degrees))
+    broken = _broken(problem, columns | _choices(problem, degrees))
     shown = columns | {"schedule": SCHEDULE_IDS[columns["schedule"]]}
     if dp == 0 or any(b["rule"] in UNPRICEABLE for b in broken):
         return Settled(row=None, split=None, violations=broken, shown=shown)
@@ -71,7 +71,7 @@ def settle(problem: Problem, degrees: Degrees) -> Settled:
         "micro_batches": facts.global_batch // (dp * degrees.micro_batch),
         "split": 0,
         "recompute": RECOMPUTE_MODES.index(degrees.recompute),
-        "recompute_layers": degrees.recompute_layers or ALL_LAYERS,
+        "recompute_layers": _recomputed(problem, degrees),
     }
     return Settled(row=row, split=_split(problem, degrees), violations=broken, shown=shown)
 
@@ -152,12 +152,19 @@ def _broken(problem: Problem, columns: Mapping[str, int]) -> list[dict[str, str]
     return found
 
 
-def _choices(degrees: Degrees) -> dict[str, int]:
+def _choices(problem: Problem, degrees: Degrees) -> dict[str, int]:
     """The columns of the search that a user states in other words: what the layers per stage count, partial recomputing."""
     given = degrees.layers_per_stage or (1,)
-    partial = degrees.recompute_layers is not None
+    partial = _recomputed(problem, degrees) < ALL_LAYERS
     recompute = len(RECOMPUTE_MODES) if partial else RECOMPUTE_MODES.index(degrees.recompute)
     return {"split": int(given[0] == 0) + 2 * int(given[-1] == 0), "recompute": recompute}
+
+
+def _recomputed(problem: Problem, degrees: Degrees) -> int:
+    """Layers recomputed on each stage; `ALL_LAYERS` where that is as many as the fullest stage has."""
+    given, pp, count = degrees.layers_per_stage, degrees.pp, degrees.recompute_layers
+    fullest = max(sum(given[rank::pp]) for rank in range(min(pp, len(given)))) if given else -(-problem.graph.layers // pp)
+    return ALL_LAYERS if count is None or count >= fullest else count
 
 
 def _split(problem: Problem, degrees: Degrees) -> Split:

@@ -221,6 +221,14 @@ def test_targets_that_can_express_a_plan(fields, expected):
     assert able(**fields) == expected
 
 
+@pytest.mark.parametrize(("layers", "expected"), [(31, {"torch-recompute"}), (32, set()), (40, set())])
+def test_recomputing_as_many_layers_as_there_are_is_recomputing_all(layers, expected):
+    degrees = Degrees(tp=2, zero=3, recompute="full", recompute_layers=layers)
+    record = estimate_degrees(problem_for(DENSE | {"global_batch": 96}, "torchtitan"), degrees)
+    assert {v["rule"] for v in record["violations"]} == expected
+    assert ("torchtitan" in record["expressible_by"]) == (not expected)
+
+
 FRAMEWORKS = {"megatron": "megatron", "torchtitan": "torchtitan", "pytorch": "torchrun", "deepspeed": "deepspeed"}
 
 
