@@ -32,13 +32,13 @@ from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem, build_problem
 from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.bounds import reference_rows
-from shardwright.planner.schedules.chains import one_f_one_b_chains
 from shardwright.planner.schedules.exact import exact_finish_s, exact_step_s, program_of
 from shardwright.planner.schedules.recurrence import Program, step_s
 from shardwright.planner.schedules.registry import SCHEDULES
 from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape, order_of
 from shardwright.planner.schedules.simulator import simulate
 from shardwright.planner.schedules.timing import ChunkTimes, Sends, chunk_times
+from shardwright.planner.schedules.uneven import uneven_factor
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import declare, enumerate_legal
 
@@ -155,7 +155,7 @@ def compare(problem: Problem, priced: Scan, schedule: int, count: int) -> dict[s
     if len(chosen) == 0:
         return {"plans": 0}
     results = np.array([one_plan(problem, priced, int(at)) for at in chosen])
-    rows, chains, exact, late = results.T
+    rows, exact, late = results.T
     rest = priced.step_s[chosen] - rows
     error, hidden = 100 * (rows / exact - 1), 100 * (late / exact - 1)
     total = exact + rest
@@ -163,7 +163,6 @@ def compare(problem: Problem, priced: Scan, schedule: int, count: int) -> dict[s
         "plans": len(chosen),
         "rows_minus_exact_percent": spread(error),
         "rows_exact_within_0.1_percent": float((np.abs(error) < 0.1).mean()),
-        "chains_minus_exact_percent": spread(100 * (chains / exact - 1)),
         "delays_add_percent": spread(hidden),
         "regret_percent": 100 * (total[(rows + rest).argmin()] / total.min() - 1),
     }
@@ -173,8 +172,8 @@ def spread(values: FloatArray) -> dict[str, float]:
     return {"least": values.min(), "mean": values.mean(), "most": values.max()}
 
 
-def one_plan(problem: Problem, priced: Scan, at: int) -> tuple[float, float, float, float]:
-    """Closed-form rows, those of `chains` (1F1B only), exact price, and that with hidden sends as delays; seconds."""
+def one_plan(problem: Problem, priced: Scan, at: int) -> tuple[float, float, float]:
+    """Closed-form rows, exact price, and that with hidden sends as delays; seconds."""
     batch = priced.batch.take(np.array([at]))
     split = priced.splits[int(batch.split[0])]
     pp, vpp, count = split.pp, split.vpp, int(batch.micro_batches[0])
@@ -196,8 +195,9 @@ def one_plan(problem: Problem, priced: Scan, at: int) -> tuple[float, float, flo
     ]
     ranks = by_rank(forward, backward, shape)
     rows = float(schedule.rows(ranks).max())
-    chains = float(one_f_one_b_chains(ranks).max()) if schedule.id == "1f1b" else rows
-    return rows, chains, *steps
+    if schedule.interleaved:
+        rows *= uneven_factor(pp, vpp, count, split.chunks)
+    return rows, steps[0], steps[1]
 
 
 def by_rank(forward: FloatArray, backward: FloatArray, shape: Shape) -> StageTimes:

@@ -33,6 +33,7 @@ from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.registry import SCHEDULES
+from shardwright.planner.schedules.uneven import uneven_factor
 
 TIME_PARTS = (
     "compute_s",
@@ -262,9 +263,20 @@ def _chains(context: Context, batch: PlanBatch, forward: FloatArray, backward: F
             pp=some.pp[:, None],
             vpp=some.vpp[:, None],
             micro_batches=some.micro_batches[:, None],
+            stretch=_stretch(context, some) if schedule.interleaved else None,
         )
         made[rows] = schedule.rows(times)
     return made
+
+
+def _stretch(context: Context, batch: PlanBatch) -> FloatArray:
+    """What unequal chunks cost in interleaved schedules, [plans, 1]."""
+    first, row = distinct(batch.split, batch.micro_batches)
+    found = []
+    for split, count in zip(batch.split[first].tolist(), batch.micro_batches[first].tolist(), strict=True):
+        one = context.splits.splits[split]
+        found.append(uneven_factor(one.pp, one.vpp, count, one.chunks))
+    return np.array(found)[row][:, None]
 
 
 def _present(context: Context, batch: PlanBatch, runs: int) -> BoolArray:

@@ -24,6 +24,7 @@ class StageTimes:
         multiplicity: ranks of each run, 0 beyond the last, [plans, runs].
         last_rank: last rank of each run, [plans, runs].
         pp, vpp, micro_batches: [plans, 1].
+        stretch: what unequal chunks of interleaved schedules cost beyond the chains, a factor, [plans, 1]; 1 where None.
         weight_s: the part of `backward_s` that is the weight gradient, [plans, runs]; half of it where none is given.
     """
 
@@ -34,6 +35,7 @@ class StageTimes:
     pp: IntArray
     vpp: IntArray
     micro_batches: IntArray
+    stretch: FloatArray | None = None
     weight_s: FloatArray | None = None
 
     @property

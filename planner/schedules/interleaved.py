@@ -1,8 +1,10 @@
 """Interleaved 1F1B (arXiv 2104.04473 section 2.2): a rank holds vpp chunks, the pipeline fills with one chunk each.
 
-    T_i = M·(F_i + B_i) + (Σ_{j<i} (F_j + B_j) + max(0, Σ_{j>i} (F_j + B_j) − (w − 1)·F_i)) / vpp
+    T_i = u·(M·(F_i + B_i) + W_i / vpp)
 
-with w = min(M, pp − i): filling and draining pass one chunk of every rank, a vpp-th of its work. Rank r keeps
+with W_i what 1F1B adds to the work of stage i: filling and draining pass one chunk of every rank, a vpp-th of its work. u is
+what unequal chunks cost, since in every turn the ranks wait for the slowest chunk (`uneven`); 1 where chunks are equal. Rank r
+keeps
 2·(pp − r − 1) + (vpp − 1)·pp + 1 chunks at its peak (Megatron-LM's warm-up plus one), at most M·vpp.
 """
 
@@ -18,7 +20,8 @@ from shardwright.planner.schedules.base import Schedule, StageTimes
 def rows(times: StageTimes) -> FloatArray:
     """T_i for the last stage of every run."""
     work = times.micro_batches * times.both_s
-    return work + (one_f_one_b.rows(times) - work) / times.vpp
+    stretch = 1.0 if times.stretch is None else times.stretch
+    return np.asarray(stretch * (work + (one_f_one_b.rows(times) - work) / times.vpp))
 
 
 def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArray) -> FloatArray:

@@ -16,6 +16,9 @@ so that no program is longer than 4·pp micro-batches. It is an estimate: `exact
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 
 from shardwright.planner.plans import FloatArray
@@ -29,25 +32,50 @@ ROUNDS = 4
 """Rounds of pp micro-batches after which a step only repeats."""
 
 
-def uneven_factor(pp: int, vpp: int, micro_batches: int, layers: FloatArray) -> FloatArray:
-    """Step of unequal chunks over the greatest of `interleaved.rows`, [splits]; 1 where all chunks are equal.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeating:
+    """Steps of one division of the layers.
+
+    Attributes:
+        steps: of 1, 2, … `ROUNDS` rounds of pp micro-batches.
+        rows: `interleaved.rows` of one, two and three rounds, by rank; from the second on they grow by the same amount.
+    """
+
+    steps: tuple[float, ...]
+    rows: tuple[FloatArray, FloatArray, FloatArray]
+
+
+@lru_cache(maxsize=65536)
+def uneven_factor(pp: int, vpp: int, micro_batches: int, layers: tuple[float, ...]) -> float:
+    """Step of unequal chunks over the greatest of `interleaved.rows`, at least 1; 1 where all chunks are equal.
 
     Args:
         pp: pipeline ranks.
         vpp: chunks a rank.
-        micro_batches: micro-batches, a multiple of pp.
-        layers: work of each chunk, in layers (embedding and head may count as parts of one), [splits, pp·vpp].
+        micro_batches: micro-batches; a part of a round of pp counts as a whole one.
+        layers: work of each chunk, in layers (embedding and head may count as parts of one), pp·vpp numbers.
     """
-    rounds = micro_batches // pp
-    step = _step(pp, vpp, min(rounds, ROUNDS), layers)
-    if rounds > ROUNDS:
-        step = step + (rounds - ROUNDS) * (step - _step(pp, vpp, ROUNDS - 1, layers))
-    return np.asarray(step / _rows(pp, vpp, micro_batches, layers))
+    if min(layers) == max(layers):
+        return 1.0
+    rounds, found = max(-(-micro_batches // pp), 1), repeating(pp, vpp, layers)
+    step = found.steps[min(rounds, ROUNDS) - 1] + max(rounds - ROUNDS, 0) * (found.steps[-1] - found.steps[-2])
+    one, two, three = found.rows
+    rows = one if rounds == 1 else two + (rounds - 2) * (three - two)
+    return max(float(step / rows.max()), 1.0)
 
 
-def _step(pp: int, vpp: int, rounds: int, layers: FloatArray) -> FloatArray:
+@lru_cache(maxsize=4096)
+def repeating(pp: int, vpp: int, layers: tuple[float, ...]) -> Repeating:
+    """Steps of the first rounds, and the rows that are compared with them."""
+    work = np.array([layers], dtype=np.float64)
+    steps = tuple(_step(pp, vpp, rounds, work) for rounds in range(1, ROUNDS + 1))
+    one, two, three = (_rows(pp, vpp, rounds * pp, work) for rounds in (1, 2, 3))
+    return Repeating(steps=steps, rows=(one, two, three))
+
+
+def _step(pp: int, vpp: int, rounds: int, layers: FloatArray) -> float:
     shape = Shape(schedule=interleaved.SCHEDULE.id, pp=pp, vpp=vpp, micro_batches=rounds * pp)
-    return exact_step_s(shape, chunk_times(layers, layers, layers, pp=pp))
+    return float(exact_step_s(shape, chunk_times(layers, layers, layers, pp=pp))[0])
 
 
 def _rows(pp: int, vpp: int, micro_batches: int, layers: FloatArray) -> FloatArray:
@@ -62,4 +90,4 @@ def _rows(pp: int, vpp: int, micro_batches: int, layers: FloatArray) -> FloatArr
         vpp=vpp * one,
         micro_batches=micro_batches * one,
     )
-    return np.asarray(interleaved.rows(times).max(axis=1))
+    return np.asarray(interleaved.rows(times)[0])

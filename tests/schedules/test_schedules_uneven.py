@@ -16,9 +16,13 @@ def larger_first(layers, chunks):
     return np.array([[base + 1.0] * more + [base] * (chunks - more)])
 
 
+def factor(pp, vpp, micro_batches, chunks):
+    return uneven_factor(pp, vpp, micro_batches, tuple(chunks[0].tolist()))
+
+
 @pytest.mark.parametrize("rounds", [1, 2, ROUNDS, 9])
 def test_equal_chunks_cost_what_the_rows_say(rounds):
-    assert uneven_factor(4, 3, 4 * rounds, np.full((2, 12), 2.0)) == pytest.approx([1.0, 1.0])
+    assert factor(4, 3, 4 * rounds, np.full((1, 12), 2.0)) == 1.0
 
 
 @pytest.mark.parametrize(("layers", "pp", "vpp", "rounds"), [(22, 4, 4, 6), (30, 8, 3, 8), (20, 4, 3, 16), (61, 8, 2, 5)])
@@ -27,7 +31,7 @@ def test_long_steps_repeat(layers, pp, vpp, rounds):
     shape = Shape(schedule="interleaved-1f1b", pp=pp, vpp=vpp, micro_batches=rounds * pp)
     times = chunk_times(chunks, chunks, chunks, pp=pp)
     rows = interleaved.rows(stage_times(shape, times)).max(axis=1)
-    assert rows * uneven_factor(pp, vpp, rounds * pp, chunks) == pytest.approx(exact_step_s(shape, times), rel=1e-2)
+    assert rows * factor(pp, vpp, rounds * pp, chunks) == pytest.approx(exact_step_s(shape, times), rel=1e-2)
 
 
 def test_the_factor_of_layers_serves_other_times():
@@ -40,4 +44,4 @@ def test_the_factor_of_layers_serves_other_times():
     times = chunk_times(forward, backward / 2, backward / 2, pp=8)
     rows, exact = interleaved.rows(stage_times(shape, times)).max(), exact_step_s(shape, times)[0]
     assert rows < 0.97 * exact
-    assert rows * uneven_factor(8, 3, 32, chunks)[0] == pytest.approx(exact, rel=0.015)
+    assert rows * factor(8, 3, 32, chunks) == pytest.approx(exact, rel=0.015)
