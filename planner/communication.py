@@ -13,7 +13,7 @@ import numpy as np
 from shardwright.hardware.collectives import ALGORITHMS, LINKS, wire_bytes
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
-from shardwright.planner.cost.operators import exposed_fraction, is_layer, layer_collectives, units_of
+from shardwright.planner.cost.operators import is_layer, layer_collectives, units_of
 from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, tied_bytes
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
@@ -30,7 +30,7 @@ def communication_rows(context: Context, batch: PlanBatch, key: IntArray, prices
     rows += _state_rows(context, one, key[[index]], run)
     for axis in ("tp", "cp", "ep", "pp", "dp"):
         _share_exposed([r for r in rows if r["axis"] == axis], float(prices.parts[f"exposed_{axis}_s"][index]))
-    return [{k: v for k, v in row.items() if k != "weight"} for row in rows]
+    return rows
 
 
 def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Row]:
@@ -48,8 +48,7 @@ def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Ro
             runs = float(times) * count * (float(c.forward[key]) * (1.0 + repeat) + float(c.backward[key]))
             if runs == 0 or int(c.size[key]) == 1:
                 continue
-            share = float(exposed_fraction(c, context.keys, context.machine)[key])
-            row = _row(context, c.axis, c.kind, int(c.size[key]), int(c.stride[key]), float(c.message_bytes[key]), runs, share)
+            row = _row(context, c.axis, c.kind, int(c.size[key]), int(c.stride[key]), float(c.message_bytes[key]), runs)
             name = (c.axis, c.kind, int(c.size[key]), int(c.stride[key]), int(c.message_bytes[key]))
             joined[name] = _joined(joined[name], row) if name in joined else row
     return list(joined.values())
@@ -61,11 +60,11 @@ def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
     stride = int(one.tp[0] * one.cp[0] * one.dp[0])
     runs = 2.0 * float(one.micro_batches[0] * one.vpp[0])
     message, parts = float(send_bytes(context)[key]), int(send_parts(context)[key])
-    made = [_row(context, "pp", "send", 2, stride, message, runs, 1.0)]
+    made = [_row(context, "pp", "send", 2, stride, message, runs)]
     if parts > 1:
-        made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs, 1.0))
+        made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs))
     tied = float(tied_bytes(context)[key])
-    return made + ([_row(context, "pp", "all_reduce", 2, stride, tied, 1.0, 1.0)] if tied else [])
+    return made + ([_row(context, "pp", "all_reduce", 2, stride, tied, 1.0)] if tied else [])
 
 
 def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> list[Row]:
@@ -85,11 +84,11 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
             times = 2.0 * float(one.micro_batches[0])
         pieces = float(exchange.pieces[0, run])
         group = int(exchange.size[0]), int(exchange.stride[0])
-        made.append(_row(context, "dp", exchange.kind, *group, message / pieces, times * pieces, 1.0))
+        made.append(_row(context, "dp", exchange.kind, *group, message / pieces, times * pieces))
     return made
 
 
-def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float, share: float) -> Row:
+def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float) -> Row:
     time = context.network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
     seconds = float(time.time_s[0]) * runs
     return {
@@ -103,16 +102,15 @@ def _row(context: Context, axis: str, kind: str, size: int, stride: int, message
         "wire_bytes": float(wire_bytes(kind, size, message)) * runs,
         "algorithm": ALGORITHMS[int(time.algorithm[0])],
         "bottleneck_link": LINKS[int(time.link[0])],
-        "weight": seconds * share,
     }
 
 
 def _joined(one: Row, other: Row) -> Row:
-    added = ("count_per_step", "time_s", "wire_bytes", "weight")
+    added = ("count_per_step", "time_s", "wire_bytes")
     return one | {name: one[name] + other[name] for name in added}
 
 
 def _share_exposed(rows: list[Row], exposed_s: float) -> None:
-    total = sum(row["weight"] for row in rows)
+    total = sum(row["time_s"] for row in rows)
     for row in rows:
-        row["exposed_s"] = exposed_s * row["weight"] / total if total > 0 else 0.0
+        row["exposed_s"] = exposed_s * row["time_s"] / total if total > 0 else 0.0

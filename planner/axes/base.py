@@ -27,7 +27,6 @@ class LayerCollective:
         message_bytes: as nccl-tests counts, [keys].
         forward: times it runs in a forward pass, [keys].
         backward: times it runs in a backward pass, [keys].
-        hidden_by: "attention" if the attention core of the layer can hide it, else "layer".
     """
 
     axis: str
@@ -37,7 +36,6 @@ class LayerCollective:
     message_bytes: FloatArray
     forward: FloatArray
     backward: FloatArray
-    hidden_by: str = "layer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,6 @@ def layer_collectives(
                 message_bytes=keys.cp * local * activation_bytes,
                 forward=one,
                 backward=2 * one,
-                hidden_by="attention",
             )
         )
     return made

@@ -43,7 +43,7 @@ class UnitTables:
     Attributes:
         compute_forward_s, compute_backward_s, host_forward_s, host_backward_s: seconds, [keys, units].
         exposed_forward_s, exposed_backward_s: exposed exchange by axis, [keys, units, axes].
-        total_forward_s, total_backward_s: all exchange by axis, hidden or not, [keys, units, axes].
+        hidden_forward_s, hidden_backward_s: exchange hidden behind computation, all axes, [keys, units].
         again_s: recomputed forward time, [keys, units, modes].
         again_exposed_s: exchange repeated by full recomputing, [keys, units, axes].
         saved_bytes: activations kept, [keys, units, modes].
@@ -60,8 +60,8 @@ class UnitTables:
     host_backward_s: FloatArray
     exposed_forward_s: FloatArray
     exposed_backward_s: FloatArray
-    total_forward_s: FloatArray
-    total_backward_s: FloatArray
+    hidden_forward_s: FloatArray
+    hidden_backward_s: FloatArray
     again_s: FloatArray
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
@@ -127,17 +127,17 @@ def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, m
 
 
 def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: Machine) -> FloatArray:
-    """Share of a tensor- or expert-parallel collective that nothing hides (overlap of tp needs sequence parallelism)."""
+    """Share of a collective that the stack does not even try to hide (overlap of tp needs sequence parallelism)."""
     stack = machine.stack
     if collective.axis == "tp":
         return np.where(keys.sp > 0, stack.tp_exposed, 1.0)
-    return np.full(len(keys), stack.ep_exposed if collective.axis == "ep" else 1.0)
+    return np.full(len(keys), {"ep": stack.ep_exposed, "cp": 0.0}[collective.axis])
 
 
 def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Network) -> dict[str, FloatArray]:
     sizes = LocalSizes(unit.dims, keys)
     times = {o.name: operator_times(o, sizes, machine) for o in unit.operators}
-    exchange = _exchange(unit, sizes, keys, machine, network, _attention_s(unit, times, keys))
+    exchange = _exchange(unit, sizes, keys, machine, network, times)
     forward = _total((t.forward_s for t in times.values()), keys)
     backward = _total((t.backward_s for t in times.values()), keys)
     ring = LAYER_AXES.index("cp")
@@ -153,8 +153,8 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "host_backward_s": host_backward,
         "exposed_forward_s": exchange.exposed_forward_s,
         "exposed_backward_s": exchange.exposed_backward_s,
-        "total_forward_s": exchange.total_forward_s,
-        "total_backward_s": exchange.total_backward_s,
+        "hidden_forward_s": (exchange.total_forward_s - exchange.exposed_forward_s).sum(axis=1),
+        "hidden_backward_s": (exchange.total_backward_s - exchange.exposed_backward_s).sum(axis=1),
         "again_s": _again_s(unit, times, forward + host_forward, keys, machine),
         "again_exposed_s": repeated,
         "saved_bytes": saved,
@@ -168,38 +168,51 @@ def _total(parts: Iterable[FloatArray], keys: OperatorKeys) -> FloatArray:
     return sum(parts, start=np.zeros(len(keys)))
 
 
-def _attention_s(unit: LayerGraph, times: dict[str, OperatorTime], keys: OperatorKeys) -> tuple[FloatArray, FloatArray]:
-    cores = [times[o.name] for o in unit.operators if o.attention is not None]
-    return _total((t.forward_s for t in cores), keys), _total((t.backward_s for t in cores), keys)
-
-
 def _exchange(
-    unit: LayerGraph,
-    sizes: LocalSizes,
-    keys: OperatorKeys,
-    machine: Machine,
-    network: Network,
-    attention: tuple[FloatArray, FloatArray],
+    unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine, network: Network, times: dict[str, OperatorTime]
 ) -> _Exchange:
+    """Exchange of a unit; what is hidden never exceeds the computation there is to hide it."""
     shape = (len(keys), len(LAYER_AXES))
-    total, exposed = (np.zeros(shape), np.zeros(shape)), (np.zeros(shape), np.zeros(shape))
-    hideable = np.zeros(shape[0]), np.zeros(shape[0])
+    total, wanted = (np.zeros(shape), np.zeros(shape)), (np.zeros(shape), np.zeros(shape))
     for collective in layer_collectives(unit, sizes, keys, machine):
         each = network.seconds(collective.kind, collective.size, collective.stride, collective.message_bytes)
         axis = LAYER_AXES.index(collective.axis)
-        share = exposed_fraction(collective, keys, machine)
+        share = 1.0 - exposed_fraction(collective, keys, machine)
         for way, count in enumerate((collective.forward, collective.backward)):
             total[way][:, axis] += each * count
-            if collective.hidden_by == "attention":
-                hideable[way][:] += each * count
-            else:
-                exposed[way][:, axis] += each * count * share
-    for way in (0, 1):
-        ring = LAYER_AXES.index("cp")
-        exposed[way][:, ring] += np.maximum(hideable[way] - machine.stack.cp_hidden * attention[way], 0.0)
+            wanted[way][:, axis] += each * count * share
+    hidden = [_hidden(wanted[way], _computing(unit, times, keys, way, machine)) for way in (0, 1)]
     return _Exchange(
-        exposed_forward_s=exposed[0], exposed_backward_s=exposed[1], total_forward_s=total[0], total_backward_s=total[1]
+        exposed_forward_s=total[0] - hidden[0],
+        exposed_backward_s=total[1] - hidden[1],
+        total_forward_s=total[0],
+        total_backward_s=total[1],
     )
+
+
+def _computing(
+    unit: LayerGraph, times: dict[str, OperatorTime], keys: OperatorKeys, way: int, machine: Machine
+) -> tuple[FloatArray, FloatArray]:
+    """Computation of a pass that can hide a ring (attention), and any exchange (all of it), [keys]."""
+
+    def total(names: list[str]) -> FloatArray:
+        parts = (times[name].backward_s if way else times[name].forward_s for name in names)
+        return _total(parts, keys)
+
+    attention = [o.name for o in unit.operators if o.attention is not None]
+    return machine.stack.cp_hidden * total(attention), total(list(times))
+
+
+def _hidden(wanted: FloatArray, computing: tuple[FloatArray, FloatArray]) -> FloatArray:
+    """What is hidden of each axis' exchange: the ring first, the others behind what it leaves, [keys, axes]."""
+    attention, left = computing
+    hidden = np.zeros_like(wanted)
+    for axis in ("cp", "tp", "ep"):
+        index = LAYER_AXES.index(axis)
+        limit = np.minimum(attention, left) if axis == "cp" else left
+        hidden[:, index] = np.minimum(wanted[:, index], limit)
+        left = left - hidden[:, index]
+    return hidden
 
 
 def is_routed(unit: LayerGraph) -> bool:

@@ -212,9 +212,11 @@ def tied_bytes(context: Context) -> FloatArray:
 
 
 def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: FloatArray, backward: FloatArray) -> Tails:
-    """Exposed exchange of gradients and parameters."""
+    """Exposed exchange of gradients and parameters; what a pass hides already cannot hide it too."""
     stack, zero = context.problem.stack, batch.zero[:, None]
     reduce, gather = shared.state.reduce_s[shared.state_row], shared.state.gather_s[shared.state_row]
+    forward = forward - shared.work.hidden_forward_s[shared.row]
+    backward = backward - shared.work.hidden_backward_s[shared.row]
     floor = stack.dp_exposed_floor
     once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
     repeated = every_pass(batch, stack)[:, None]

@@ -22,6 +22,7 @@ class StageWork:
     Attributes:
         compute_forward_s, compute_backward_s, host_forward_s, host_backward_s: seconds.
         exposed_forward_s, exposed_backward_s: exposed exchange, with axes.
+        hidden_forward_s, hidden_backward_s: exchange hidden behind computation.
         again_s: recomputed forward time, with modes.
         again_exposed_s: exchange repeated under full recompute, with axes.
         saved_bytes, live_bytes: activations kept, and those of the layer being recomputed, with modes.
@@ -36,6 +37,8 @@ class StageWork:
     host_backward_s: FloatArray
     exposed_forward_s: FloatArray
     exposed_backward_s: FloatArray
+    hidden_forward_s: FloatArray
+    hidden_backward_s: FloatArray
     again_s: FloatArray
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
@@ -74,6 +77,8 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         host_backward_s=plain(tables.host_backward_s),
         exposed_forward_s=by_axis(tables.exposed_forward_s),
         exposed_backward_s=by_axis(tables.exposed_backward_s),
+        hidden_forward_s=plain(tables.hidden_forward_s),
+        hidden_backward_s=plain(tables.hidden_backward_s),
         again_s=by_mode(tables.again_s),
         again_exposed_s=by_axis(tables.again_exposed_s),
         saved_bytes=by_mode(tables.saved_bytes),
