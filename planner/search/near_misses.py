@@ -53,8 +53,8 @@ def remedies(problem: Problem, record: Record, held: Collection[str] = ()) -> li
         changed = estimate_degrees(problem, degrees)
         if changed["predicted"] is None or changed["memory"]["peak_bytes"] >= record["memory"]["peak_bytes"]:
             continue
-        text += AGAINST_FIX if axis in held else ""
-        made.append(_remedy(text, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
+        said = text + (AGAINST_FIX if axis in held else "")
+        made.append(_remedy(said, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
     return sorted(made, key=lambda r: (not r["feasible"], r["peak_bytes"], r["change"]))
 
 
