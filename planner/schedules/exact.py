@@ -17,7 +17,7 @@ from shardwright.planner.schedules.shape import Shape, order_of
 from shardwright.planner.schedules.timing import ChunkTimes
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def program_of(shape: Shape) -> Program:
     """The compiled order of operations."""
     return program(order_of(shape))

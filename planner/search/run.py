@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -186,7 +186,9 @@ def plan_id(record: Mapping[str, Any]) -> str:
 def _described(problem: Problem, made: Scan, rows: IntArray) -> list[Record]:
     if len(rows) == 0:
         return []
-    return estimate_batch(problem, made.batch.take(np.asarray(rows)), made.splits)
+    batch = made.batch.take(np.asarray(rows))
+    used, split = np.unique(batch.split, return_inverse=True)
+    return estimate_batch(problem, replace(batch, split=split), [made.splits[index] for index in used])
 
 
 def _version() -> str:
