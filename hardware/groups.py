@@ -6,6 +6,8 @@ ranks on island i of I, a collective moves (I-1)/I of its bytes over the network
 owns r_i shares, so its cost per byte is (I-1)/I / min_i r_i. The worst group has the largest such cost, then the most
 domains, then the fewest ranks on a domain, then the most nodes.
 
+`pair_shape` finds the worst pair of ranks at a distance, wherever it starts: stage 1 sends to stage 2 as 0 does to 1.
+
 `group_shape` walks the ranks of one period of the pattern (`_walked`) rather than all groups, counts runs of equal
 island, domain and node along each group (`_runs`), and is cached by the layout of the cluster.
 """
@@ -97,6 +99,36 @@ def _shape(layout: Layout, size: int, stride: int) -> GroupShape:
         ranks_per_node=int(per_node[worst]),
         islands=int(islands[worst]),
         ranks_per_island=int(per_island[worst]),
+    )
+
+
+def pair_shape(cluster: Cluster, distance: int) -> GroupShape:
+    """The worst pair of ranks (x, x + distance) over all x on the cluster: what neighbouring pipeline stages send over.
+
+    Raises:
+        InvalidValueError: no two ranks are so far apart.
+    """
+    checks.whole("distance of ranks", distance, 1, cluster.gpus - 1)
+    return _pair(layout_of(cluster), distance)
+
+
+@lru_cache(maxsize=65536)
+def _pair(layout: Layout, distance: int) -> GroupShape:
+    gpus = sum(count * usable for _, count, usable, _, _ in layout)
+    firsts = min(_walked(layout, 1), gpus - distance)
+    apart = [place[:firsts] != place[distance : distance + firsts] for place in _places(layout, firsts + distance)]
+    node, domain, island = apart
+    worst = int(np.lexsort((node, domain, island))[-1])
+    nodes, domains, islands = (1 + int(place[worst]) for place in (node, domain, island))
+    return GroupShape(
+        size=2,
+        stride=distance,
+        domains=domains,
+        ranks_per_domain=3 - domains,
+        nodes=nodes,
+        ranks_per_node=3 - nodes,
+        islands=islands,
+        ranks_per_island=3 - islands,
     )
 
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from shardwright.errors import InvalidValueError, unknown_name
 from shardwright.hardware import checks
-from shardwright.hardware.groups import GroupShape, group_shape
+from shardwright.hardware.groups import GroupShape, group_shape, pair_shape
 
-__all__ = ["DeviceMesh", "GroupShape", "format_ranks", "group_shape", "parse_ranks"]
+__all__ = ["DeviceMesh", "GroupShape", "format_ranks", "group_shape", "pair_shape", "parse_ranks"]
 
 Ranks = NDArray[np.int64]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.hardware.collectives import ALGORITHMS, LINKS, wire_bytes
+from shardwright.hardware.collectives import ALGORITHMS, LINKS, CollectiveTime, wire_bytes
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.operators import is_layer, layer_collectives, units_of
-from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, tied_bytes
+from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, stage_distance, tied_bytes
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
 
@@ -57,14 +57,14 @@ def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Ro
 def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
     if one.pp[0] == 1:
         return []
-    stride = int(one.tp[0] * one.cp[0] * one.dp[0])
+    distance = int(stage_distance(one)[0])
     runs = 2.0 * float(one.micro_batches[0] * one.vpp[0])
     message, parts = float(send_bytes(context)[key]), int(send_parts(context)[key])
-    made = [_row(context, "pp", "send", 2, stride, message, runs)]
+    made = [_pair_row(context, "send", distance, message, runs)]
     if parts > 1:
         made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs))
     tied = float(tied_bytes(context)[key])
-    return made + ([_row(context, "pp", "all_reduce", 2, stride, tied, 1.0)] if tied else [])
+    return made + ([_pair_row(context, "all_reduce", distance * int(one.pp[0] - 1), tied, 1.0)] if tied else [])
 
 
 def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> list[Row]:
@@ -90,14 +90,22 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
 
 def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float) -> Row:
     time = context.network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
-    seconds = float(time.time_s[0]) * runs
+    return _filled(axis, kind, size, message, runs, time)
+
+
+def _pair_row(context: Context, kind: str, distance: int, message: float, runs: float) -> Row:
+    time = context.network.between(kind, np.array([distance]), np.array([message]))
+    return _filled("pp", kind, 2, message, runs, time)
+
+
+def _filled(axis: str, kind: str, size: int, message: float, runs: float, time: CollectiveTime) -> Row:
     return {
         "axis": axis,
         "collective": kind,
         "group_size": size,
         "message_bytes": round(message),
         "count_per_step": round(runs),
-        "time_s": seconds,
+        "time_s": float(time.time_s[0]) * runs,
         "exposed_s": 0.0,
         "wire_bytes": float(wire_bytes(kind, size, message)) * runs,
         "algorithm": ALGORITHMS[int(time.algorithm[0])],

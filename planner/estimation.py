@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
 from shardwright.planner.plans import Degrees, PlanBatch
-from shardwright.planner.problem import PricingOptions, Problem, build_problem, problem_from_inputs
+from shardwright.planner.problem import Assumption, PricingOptions, Problem, build_problem, problem_from_inputs
 from shardwright.planner.settling import Settled, settle
 
 
@@ -101,14 +101,21 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     Raises:
         ShardwrightError: the file is damaged, or has no such rank.
     """
-    from shardwright.planner.schema import read_plan
+    from shardwright.planner.schema import read_plan, read_result
 
     inputs, saved = read_plan(source, rank)
     problem = problem_from_inputs(inputs, options.overrides if options else ())
+    problem = replace(problem, assumptions=_with_saved_origins(problem, read_result(source)["assumptions"]))
     record = estimate_degrees(problem, _degrees_saved(saved))
     if not (options and options.overrides):
         _check_unchanged(saved["parallel"], record["parallel"])
     return _finished(problem, record)
+
+
+def _with_saved_origins(problem: Problem, saved: Sequence[Mapping[str, Any]]) -> tuple[Assumption, ...]:
+    """The assumptions in force, each with the origin it had when the file was written if its value is still the same."""
+    known = {(a.get("key"), str(a.get("value"))): a.get("origin") for a in saved}
+    return tuple(replace(a, origin=str(known.get((a.key, str(a.value)), a.origin))) for a in problem.assumptions)
 
 
 def _degrees_saved(saved: Mapping[str, Any]) -> Degrees:

@@ -255,6 +255,8 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("vocabulary.padded_to", "multiple of 128 x tp"),
         ("moe.routing", "balanced"),
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
+        ("node.usd_per_gpu_hour", problem.cluster.node.usd_per_gpu_hour),
+        ("node.power_w", problem.cluster.node.power_w),
         ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
         ("kernels.sustained_factor", problem.kernels.sustained_factor),
     ]
@@ -271,7 +273,9 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         "memory.margin_bytes": options.memory_margin_gib != 0,
         "memory.meter": options.memory_meter != defaults.memory_meter,
     }
-    origin = dict.fromkeys(("device.memory_bytes", "kernels.sustained_factor"), "preset")
+    origin = dict.fromkeys(
+        ("device.memory_bytes", "kernels.sustained_factor", "node.usd_per_gpu_hour", "node.power_w"), "preset"
+    )
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
     rows = (Assumption(key=k, value=v, origin=origin.get(k, "default")) for k, v in _values_in_force(problem))

@@ -91,6 +91,8 @@ def settle(problem: Problem, degrees: Degrees) -> Settled:
 def _check_ranges(degrees: Degrees) -> None:
     for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch"):
         value = getattr(degrees, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise InvalidValueError(f"{name} is {value!r}, not a whole number", where=f"--{name.replace('_', '-')}")
         if value is not None and not 1 <= value <= MAX_DEGREE:
             raise InvalidValueError(f"{name} {value}", where=f"--{name.replace('_', '-')}", hint=f"give 1 to {MAX_DEGREE:,}")
     if degrees.zero not in (None, 0, 1, 2, 3):

@@ -2,7 +2,7 @@
 
 `Network.collective(kind, size, stride, message_bytes)` returns the time, the algorithm and the link of
 `hardware.collectives.collective_s` for arrays of group sizes and strides, whose shapes on the cluster follow
-exactly from the rank order (`hardware.mesh.group_shape`).
+exactly from the rank order (`hardware.mesh.group_shape`); `Network.between` does so for pairs (`pair_shape`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.collectives import CollectiveTime, Fabric, GroupTable, collective_s
-from shardwright.hardware.mesh import GroupShape, group_shape
+from shardwright.hardware.mesh import GroupShape, group_shape, pair_shape
 from shardwright.planner.plans import FloatArray, IntArray
 
 
@@ -36,6 +36,16 @@ class Network:
     def seconds(self, kind: str, size: IntArray, stride: IntArray, message_bytes: FloatArray) -> FloatArray:
         """Time of one collective; see `collective`."""
         return self.collective(kind, size, stride, message_bytes).time_s
+
+    def between(self, kind: str, distance: IntArray, message_bytes: FloatArray) -> CollectiveTime:
+        """Time of a send, or of a collective of two, between ranks at a distance, arrays of shape [n]; 0 is no exchange.
+
+        The worst pair counts, wherever it starts: a pipeline waits for its slowest link.
+        """
+        distances, inverse = np.unique(distance, return_inverse=True)
+        shapes = [pair_shape(self._cluster, int(d)) if d else group_shape(self._cluster, 1, 1) for d in distances]
+        table = GroupTable.of(shapes).take(inverse)
+        return collective_s(kind, table, np.asarray(message_bytes, dtype=np.float64), self._fabric)
 
     def _groups(self, size: IntArray, stride: IntArray) -> tuple[GroupTable, IntArray]:
         radix = int(stride.max(initial=1)) + 1

@@ -198,16 +198,20 @@ def send_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
 
     Where the stack scatters, tp ranks send a part each and gather the whole (arXiv 2104.04473 section 4.1).
     """
-    stride = batch.tp * batch.cp * batch.dp
-    one, row = distinct(key, stride, (batch.pp > 1).astype(np.int64))
-    size = np.where(batch.pp[one] > 1, 2, 1)
+    distance = stage_distance(batch)
+    one, row = distinct(key, distance)
     message, scattered = send_bytes(context)[key[one]], send_parts(context)[key[one]]
-    seconds = context.network.seconds("send", size, np.where(size > 1, stride[one], 1), message)
-    gathering = np.where(size > 1, scattered, 1)
+    seconds = context.network.between("send", distance[one], message).time_s
+    gathering = np.where(distance[one] > 0, scattered, 1)
     seconds = seconds + context.network.seconds("all_gather", gathering, np.ones_like(gathering), message * scattered)
     stack = context.problem.stack
     exposed = np.where(batch.vpp > 1, stack.p2p_exposed_interleaved, stack.p2p_exposed)
     return seconds[row] * batch.vpp * exposed
+
+
+def stage_distance(batch: PlanBatch) -> IntArray:
+    """Ranks between neighbouring pipeline stages; 0 without a pipeline, [plans]."""
+    return np.where(batch.pp > 1, batch.tp * batch.cp * batch.dp, 0)
 
 
 def send_bytes(context: Context) -> FloatArray:
@@ -228,10 +232,9 @@ def tied_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
     message = tied_bytes(context)
     if not message.any():
         return np.zeros(len(batch))
-    stage = batch.tp * batch.cp * batch.dp
-    one, row = distinct(key, stage, (batch.pp > 1).astype(np.int64))
-    size = np.where(batch.pp[one] > 1, 2, 1)
-    return context.network.seconds("all_reduce", size, np.where(size > 1, stage[one], 1), message[key[one]])[row]
+    distance = stage_distance(batch) * (batch.pp - 1)
+    one, row = distinct(key, distance)
+    return context.network.between("all_reduce", distance[one], message[key[one]]).time_s[row]
 
 
 def tied_bytes(context: Context) -> FloatArray:

@@ -21,7 +21,7 @@ LABELS = {
     "exposed_dp_s": "data parallel, exposed",
     "bubble_s": "bubble and imbalance",
     "optimizer_s": "optimizer",
-    "other_s": "other",
+    "other_s": "host launches, waiting",
 }
 BAR = 30
 

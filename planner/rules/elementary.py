@@ -131,7 +131,7 @@ DP_BATCH = Rule(
 
 
 def _micro_broken(c: Columns, f: Facts) -> BoolArray:
-    return np.asarray(f.global_batch % (c["dp"] * c["micro_batch"]) != 0)
+    return np.asarray((f.global_batch % c["dp"] == 0) & (f.global_batch % (c["dp"] * c["micro_batch"]) != 0))
 
 
 MICRO_BATCH = Rule(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.hardware.cluster import Cluster
+from shardwright.models.dtypes import OPTIMIZERS
 from shardwright.planner.description import Record
 from shardwright.planner.estimation import degrees_of, estimate_degrees
 from shardwright.planner.plans import Degrees
@@ -55,7 +56,24 @@ def remedies(problem: Problem, record: Record, held: Collection[str] = ()) -> li
             continue
         said = text + (AGAINST_FIX if axis in held else "")
         made.append(_remedy(said, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
+    made += _other_dtypes(problem, record)
     return sorted(made, key=lambda r: (not r["feasible"], r["peak_bytes"], r["change"]))
+
+
+def _other_dtypes(problem: Problem, record: Record) -> list[Remedy]:
+    """The same plan with 16-bit gradients, and with 16-bit moments, where they are kept in 32 bits."""
+    jobs = {
+        "--grad-dtype bf16": replace(problem.job, grad_bytes=2),
+        "--optimizer adam-bf16": replace(problem.job, optimizer=OPTIMIZERS["adam-bf16"]),
+    }
+    applies = {"--grad-dtype bf16": problem.job.grad_bytes == 4, "--optimizer adam-bf16": problem.job.optimizer.id == "adam"}
+    made = []
+    for text, job in jobs.items():
+        if applies[text]:
+            changed = estimate_degrees(replace(problem, job=job), degrees_of(record))
+            price, memory = changed["predicted"], changed["memory"]
+            made.append(_remedy(text, changed["feasible"], price["step_time_s"], memory["peak_bytes"]))
+    return made
 
 
 def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:

@@ -89,7 +89,8 @@ def unknown_name(kind: str, given: str, known: Iterable[str], *, where: str = ""
         where: the place the word stands at.
     """
     words = sorted(set(known))
-    near = difflib.get_close_matches(given.lower(), words, n=3, cutoff=0.5)
+    begun = [word for word in words if given and word.startswith(given.lower())][:3]
+    near = begun or difflib.get_close_matches(given.lower(), words, n=3, cutoff=0.5)
     shown = given if len(given) <= 60 else given[:57] + "..."
     if near:
         hint = "did you mean " + " or ".join(near) + "?"
