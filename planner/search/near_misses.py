@@ -66,8 +66,10 @@ def more_nodes(problem: Problem) -> list[Remedy]:
 def least_state_bytes(problem: Problem) -> float:
     """Parameters and optimizer states of the whole model, sharded over everything."""
     job = problem.job
-    each = job.precision.parameter_bytes + job.optimizer.state_bytes(job.precision)
-    return float(job.graph.parameters * each)
+    state = job.optimizer.state_bytes(job.precision)
+    if job.frozen:
+        return job.precision.parameter_bytes * job.graph.parameters + state * job.trained.trainable_parameters
+    return float(job.graph.parameters * (job.precision.parameter_bytes + state))
 
 
 def _scaled(cluster: Cluster, factor: int) -> Cluster:
