@@ -51,7 +51,7 @@ class Machine:
     Attributes:
         products: rates of matrix products in the training precision.
         plain: rates of products kept in 16 bits (head, router) and of everything else.
-        packing: of documents into sequences; None: a sequence is one document.
+        packing: of documents into sequences; None: a sequence is one document, or scores across documents are computed.
     """
 
     fit: KernelFit
@@ -78,7 +78,7 @@ def machine_of(problem: Problem) -> Machine:
     plain = DeviceRates(peak_flops=base, memory_bytes_per_s=device.memory_bytes_per_s, sm_count=device.sm_count)
     products = precision_rates(fit, plain, precision.id)
     lengths = problem.job.lengths
-    packing = lengths.packing() if lengths is not None else None
+    packing = lengths.packing() if lengths is not None and problem.stack.fused_attention else None
     return Machine(fit=fit, products=products, plain=plain, precision=precision, stack=problem.stack, packing=packing)
 
 

@@ -92,7 +92,9 @@ def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network
     each = [_unit(unit, keys, machine, network) for unit in units_of(graph)]
     stacked = {name: np.stack([u[name] for u in each], axis=1) for name in each[0]}
     stacked["dense_parameters"], shared = _dense_parameters(graph, keys)
-    stacked["trained_dense"], trained_shared = _dense_parameters(graph, keys, trained=True)
+    stacked["trained_dense"], trained_shared = stacked["dense_parameters"], shared
+    if any(not p.trainable for unit in units_of(graph) for p in unit.parameter_specs):
+        stacked["trained_dense"], trained_shared = _dense_parameters(graph, keys, trained=True)
     head = LocalSizes(graph.head.dims, keys)
     logits = max((head.elements(t) for t in _logits(graph.head)), key=np.sum, default=np.zeros(len(keys)))
     both_ends = {"shared_parameters": shared, "trained_shared": trained_shared}
