@@ -49,7 +49,9 @@ def remedies(problem: Problem, record: Record) -> list[Remedy]:
 
 
 def more_nodes(problem: Problem) -> list[Remedy]:
-    """The first doubling of the cluster on which some plan fits, found by searching there."""
+    """The first doubling of the cluster on which some plan fits, found by searching there; none where no network is known."""
+    if problem.cluster.node.internode_bytes_per_s is None:
+        return []
     factor = 2
     while problem.cluster.gpus * factor <= MAX_GPUS:
         if problem.cluster.gpus * factor * problem.device.memory_bytes > least_state_bytes(problem):
