@@ -196,7 +196,7 @@ def one_plan(problem: Problem, priced: Scan, at: int) -> tuple[float, float, flo
     ranks = by_rank(forward, backward, shape)
     rows = float(schedule.rows(ranks).max())
     if schedule.interleaved:
-        rows *= uneven_factor(pp, vpp, count, split.chunks)
+        rows *= uneven_factor(pricing.uneven_splits([split])[0], count) if len(set(split.chunks)) > 1 else 1.0
     return rows, steps[0], steps[1]
 
 

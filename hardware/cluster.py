@@ -169,6 +169,7 @@ class Cluster:
     def __post_init__(self) -> None:
         if not self.groups:
             raise InvalidValueError("the cluster has no nodes", where="groups", hint="give at least one group of nodes")
+        checks.shown_name("cluster name", self.name)
         checks.whole("nodes of the cluster", self.nodes, 1, MAX_NODES)
         checks.whole("GPUs of the cluster", self.gpus, 1, MAX_GPUS)
 

@@ -8,13 +8,19 @@ another one or assumed, with the error on measurements that were held out of the
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from shardwright.documents import parse_yaml
 from shardwright.errors import DamagedFileError, unknown_name
+
+DIVISORS = frozenset({"peak_fraction", "memory_fraction", "norm_power", "split_k", "sm_count", "backward_rate"})
+"""Constants that others are divided by."""
+
+LARGEST = 1e6
+"""No constant of a fit is larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +159,14 @@ def load_fit(fit_id: str) -> KernelFit:
     return fit_from_dict(parse_yaml(path.read_text(encoding="utf-8"), f"kernels/{fit_id}.yaml").data)
 
 
+def _numbers(data: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Every constant of a fit with its place; tiles and head sizes are read, and so checked, apart."""
+    for name in ("sustained_factor", "attention_sustained_factor", "memory_fraction"):
+        yield name, data[name]
+    for part in ("gemm", "attention", "precision_speedup", "backend_factor"):
+        yield from ((f"{part}.{key}", value) for key, value in data[part].items() if not isinstance(value, (list, tuple)))
+
+
 def fit_from_dict(data: Mapping[str, Any]) -> KernelFit:
     """A fit from the mapping its YAML file holds.
 
@@ -160,13 +174,20 @@ def fit_from_dict(data: Mapping[str, Any]) -> KernelFit:
         DamagedFileError: a key is missing, not known or of the wrong type.
     """
     try:
-        gemm = GemmConstants(**{**data["gemm"], "tiles": tuple((int(a), int(b)) for a, b in data["gemm"]["tiles"])})
+        for place, number in _numbers(data):
+            if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= LARGEST:
+                raise ValueError(f"{place} is {number!r}, not a number from 0 to {LARGEST:g}")
+            if number == 0 and place.rpartition(".")[2] in DIVISORS:
+                raise ValueError(f"{place} is 0")
+        gemm = GemmConstants(
+            **{**data["gemm"], "tiles": tuple((max(int(a), 1), max(int(b), 1)) for a, b in data["gemm"]["tiles"])}
+        )
         heads = tuple(sorted((float(d), float(v)) for d, v in data["attention"]["peak_fraction"]))
         attention = AttentionConstants(**{**data["attention"], "peak_fraction": heads})
         records = {"gemm": gemm, "attention": attention}
         origin = {"provenance": {k: Provenance(**v) for k, v in data["provenance"].items()}}
         return KernelFit(**{**data, **records, **origin})
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(
             f"the kernel fit {data.get('id', '?')!r} cannot be read: {error}", hint="write it with benchmarks/fit_kernels.py"
         ) from error

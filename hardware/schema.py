@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from shardwright.hardware.cluster import MAX_GPUS_PER_NODE, MAX_NODES
 
-Rate = Annotated[float, Field(gt=0, le=1e30, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=1e-3, le=1e21, allow_inf_nan=False, strict=True)]
 Whole = Annotated[int, Field(ge=1, le=2**60, strict=True)]
 Identifier = Annotated[str, Field(min_length=1, max_length=200)]
 

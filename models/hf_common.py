@@ -1,10 +1,12 @@
 """What readers of several families share: sizes, biases, windows by layer, experts of the DeepSeek kind.
 
-Defaults are those of the modelling code of transformers 5.24, except that sizes are never assumed.
+Defaults are those of the modelling code of transformers 5.24, except that sizes are never assumed; only heads follow the
+defaults of their class, with a remark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardwright.errors import ConflictError
@@ -22,6 +24,38 @@ CLASSIC_BIASES = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
 Arguments = dict[str, Any]
 
 
+KV_HEADS_DEFAULTS: Mapping[str, int] = {
+    "mistral": 8,
+    "mixtral": 8,
+    "qwen2": 32,
+    "qwen2_moe": 16,
+    "qwen3": 32,
+    "qwen3_moe": 4,
+    "glm4": 2,
+    "glm4_moe": 8,
+    "gemma": 16,
+    "gemma2": 4,
+    "gpt_oss": 8,
+    "seed_oss": 8,
+    "smollm3": 4,
+    "starcoder2": 2,
+    "phimoe": 8,
+    "minimax_m2": 8,
+}
+"""Key-value heads of families whose class does not default to one a head (transformers 5.24, configuration classes)."""
+
+HEAD_DIM_DEFAULTS: Mapping[str, int] = {
+    "qwen3": 128,
+    "glm4": 128,
+    "gemma": 256,
+    "gemma2": 256,
+    "gpt_oss": 64,
+    "seed_oss": 128,
+    "minimax_m2": 128,
+}
+"""Head sizes of families whose class does not default to hidden / heads (transformers 5.24, configuration classes)."""
+
+
 def sizes(fields: Fields, *, tied: bool = False) -> Arguments:
     """What all families share; the dense width is read by each."""
     return {
@@ -34,12 +68,22 @@ def sizes(fields: Fields, *, tied: bool = False) -> Arguments:
     }
 
 
+def or_class_default(fields: Fields, limits: str, name: str, defaults: Mapping[str, int]) -> int | None:
+    """A key's value; where the key is absent (not null) the default of the family's class in transformers, with a remark."""
+    default = defaults.get(str(fields.data.get("model_type")))
+    if name in fields.data or default is None:
+        return fields.optional(limits, name)
+    fields.seen.add(name)
+    fields.remarks.append(f"{name} is not in the configuration; {default}, the default of its class, is taken")
+    return default
+
+
 def grouped(fields: Fields, *, tied: bool = False) -> Arguments:
     """Sizes of a model with grouped key-value heads and a gated feed-forward block."""
     return {
         **sizes(fields, tied=tied),
-        "kv_heads": fields.optional("kv_heads", "num_key_value_heads"),
-        "head_dim": fields.optional("head_dim", "head_dim"),
+        "kv_heads": or_class_default(fields, "kv_heads", "num_key_value_heads", KV_HEADS_DEFAULTS),
+        "head_dim": or_class_default(fields, "head_dim", "head_dim", HEAD_DIM_DEFAULTS),
         "activation": fields.activation("silu", WITH_GATE, "hidden_act"),
     }
 

@@ -199,7 +199,7 @@ def account_record(context: Context, batch: PlanBatch, key: IntArray, prices: Pr
         "critical_collectives_per_step": sum(row["count_per_step"] for row in rows if row["exposed_s"] > 0),
         "largest_message_bytes": max((row["message_bytes"] for row in rows), default=None),
         "smallest_message_bytes": min((row["message_bytes"] for row in rows), default=None),
-        "overlap_covered_fraction": 1 - sum(row["exposed_s"] for row in rows) / total if total > 0 else None,
+        "overlap_covered_fraction": max(1 - sum(row["exposed_s"] for row in rows) / total, 0.0) if total > 0 else None,
         "bottleneck_link": busiest,
         "bottleneck_utilisation": busy[busiest] / step if busiest is not None else None,
     }
@@ -248,7 +248,7 @@ def largest_part(record: Record) -> str:
     advice = {
         "parameters_bytes": "raise tp, pp or the ZeRO stage",
         "gradients_bytes": "raise tp, pp or the ZeRO stage, or use bf16 gradients",
-        "optimizer_bytes": "shard the optimizer (zero 1 or more) over more data-parallel ranks",
+        "optimizer_bytes": "shard them over more ranks (zero 1 or more, a larger dp_shard), or raise tp or pp",
         "activations_bytes": "recompute activations, lower the micro-batch, raise tp with sequence parallelism or cp",
         "logits_bytes": "lower the micro-batch, or raise tp or cp",
         "buffers_bytes": "lower the ZeRO stage or raise tp",

@@ -9,11 +9,13 @@ not even multiply up cannot be priced: its times and memory are null.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.collectives import fabric_of
 from shardwright.models.graph import ModelGraph
@@ -103,7 +105,29 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
 
     inputs, saved = read_plan(source, rank)
     problem = problem_from_inputs(inputs, options.overrides if options else ())
-    return _finished(problem, estimate_degrees(problem, degrees_of(saved)))
+    record = estimate_degrees(problem, _degrees_saved(saved))
+    if not (options and options.overrides):
+        _check_unchanged(saved["parallel"], record["parallel"])
+    return _finished(problem, record)
+
+
+def _degrees_saved(saved: Mapping[str, Any]) -> Degrees:
+    try:
+        return degrees_of(saved)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        hint = "give a file as `plan` or `estimate` wrote it"
+        raise DamagedFileError(f"the plan's degrees or stages cannot be used ({error!r})", where="--plan", hint=hint) from error
+
+
+def _check_unchanged(saved: Mapping[str, Any], priced: Mapping[str, Any]) -> None:
+    """Refuses a file whose derived degrees contradict the others."""
+    for name in ("world_size", "dp", "dp_shard", "edp", "micro_batches"):
+        if saved[name] != priced[name]:
+            raise ConflictError(
+                f"the plan says {name} {saved[name]}; its other degrees give {priced[name]}",
+                where=f"--plan: parallel.{name}",
+                hint="change tp, pp, cp, micro_batch or the batch instead; this follows from them",
+            )
 
 
 def degrees_of(saved: Mapping[str, Any]) -> Degrees:
@@ -181,5 +205,7 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
 
 
 def _finished(problem: Problem, record: Record) -> Estimate:
+    if record["predicted"] and not math.isfinite(record["predicted"]["step_time_s"]):
+        raise InvalidValueError("the inputs give no finite step time", hint="look for figures that are far too small or large")
     head: Record = {"schema_version": 1, "kind": "estimate", "inputs": problem.to_inputs(), **problem_summary(problem)}
     return Estimate(data=head | {"assumptions": [a.to_dict() for a in problem.assumptions]} | record)

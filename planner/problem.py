@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.documents import digest
-from shardwright.errors import InvalidValueError, unknown_name
+from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
 from shardwright.hardware.catalog import cluster_from_dict, load_cluster, load_node, node_ids
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
@@ -155,7 +155,7 @@ def build_problem(
         machine = machine.truncated(chosen.gpus)
     if isinstance(cluster, str) and ":" in machine.name:
         machine = machine.in_equal_blocks()
-    stack = load_stack(chosen.stack or DEFAULT_STACKS[framework])
+    stack = load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack)
     graph, machine, stack = apply_overrides(graph, machine, stack, chosen.overrides)
     job = TrainingJob(
         graph=graph,
@@ -179,8 +179,16 @@ def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = 
         overrides: what-if statements `key=value` applied to them.
 
     Raises:
-        ShardwrightError: a part is missing or out of range.
+        ShardwrightError: a part is missing, of another type, or out of range.
     """
+    try:
+        return _stored(inputs, overrides)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError) as error:
+        hint = "give a file as `plan` or `estimate` wrote it"
+        raise DamagedFileError(f"the inputs of the plan cannot be used ({error!r})", where="inputs", hint=hint) from error
+
+
+def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
     training, search, inline = inputs["training"], inputs["search"], inputs["calibration"]["inline"]
     graph, cluster, stack = apply_overrides(
         model_from_dict(inputs["model"]), cluster_from_dict(inputs["cluster"]), stack_from_dict(inline["stack"]), overrides
@@ -195,10 +203,11 @@ def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = 
         frozen=FrozenSpec.from_dict(training),
         lengths=Lengths.from_list(training["length_histogram"]) if training.get("length_histogram") else None,
     )
-    problem = _assembled(
-        job, cluster, stack, _framework(search["framework"]), search["memory_margin_bytes"], search["memory_meter"]
-    )
-    problem = replace(problem, kernels=fit_from_dict(inline["kernels"]))
+    meter = _one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
+    problem = _assembled(job, cluster, stack, _framework(search["framework"]), int(search["memory_margin_bytes"]), meter)
+    saved = fit_from_dict(inline["kernels"])
+    if saved.id == cluster.device.kernels:
+        problem = replace(problem, kernels=saved)
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
     return replace(problem, assumptions=made + _what_ifs(overrides))
 
@@ -232,8 +241,8 @@ def _framework(name: str) -> str:
 
 
 def _one_of(kind: str, given: str, known: Sequence[str] | Mapping[str, Any], where: str) -> str:
-    if given not in known:
-        raise unknown_name(kind, given, list(known), where=where)
+    if not isinstance(given, str) or given not in known:
+        raise unknown_name(kind, str(given), list(known), where=where)
     return given
 
 

@@ -27,7 +27,19 @@ MAX_DEGREE = 10_000_000
 _FOLLOWS_FROM_DP = frozenset({"dp", "dp_shard", "micro_batches", "edp"})
 
 
-UNPRICEABLE = frozenset({"batch-dp", "batch-micro", "layers-stages", "expert-mesh", "dp-replicate", "replicas"})
+UNPRICEABLE = frozenset(
+    {
+        "batch-dp",
+        "batch-micro",
+        "layers-stages",
+        "experts-ep",
+        "expert-width",
+        "expert-mesh",
+        "expert-replicate",
+        "dp-replicate",
+        "replicas",
+    }
+)
 """Rules without which a plan has no price: its ranks, layers or micro-batches do not add up."""
 
 
@@ -102,7 +114,7 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
     routed = problem.graph.spec.moe is not None
     etp = degrees.etp if degrees.etp is not None else (degrees.tp if megatron and routed else 1)
     sp = degrees.sequence_parallel if degrees.sequence_parallel is not None else degrees.tp > 1
-    name = degrees.schedule or ("interleaved-1f1b" if degrees.vpp > 1 else "1f1b")
+    name = degrees.schedule if degrees.schedule is not None else "interleaved-1f1b" if degrees.vpp > 1 else "1f1b"
     if name not in SCHEDULE_IDS:
         raise unknown_name("schedule", name, SCHEDULE_IDS, where="--schedule")
     schedule = SCHEDULE_IDS.index(name)

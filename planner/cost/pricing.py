@@ -19,6 +19,7 @@ documents take the most attention (f of `models.lengths`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +30,14 @@ from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, stage_memory
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tables
-from shardwright.planner.cost.stages import SplitTable
+from shardwright.planner.cost.stages import Split, SplitTable
 from shardwright.planner.cost.states import StateTables, every_pass, held, states
 from shardwright.planner.cost.work import StageWork, stage_work
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.registry import SCHEDULES
-from shardwright.planner.schedules.uneven import uneven_factor
+from shardwright.planner.schedules.uneven import Repeating, repeating, uneven_factor
 
 TIME_PARTS = (
     "compute_s",
@@ -54,7 +55,11 @@ TIME_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What pricing needs beside the plans: the problem, its machine and network, and tables for every operator key."""
+    """What pricing needs beside the plans: the problem, its machine and network, and tables for every operator key.
+
+    Attributes:
+        uneven: what is known of interleaved splits whose chunks differ, by split.
+    """
 
     problem: Problem
     machine: Machine
@@ -62,6 +67,7 @@ class Context:
     keys: OperatorKeys
     tables: UnitTables
     splits: SplitTable
+    uneven: Mapping[int, Repeating]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +118,29 @@ def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network
     machine = machine_of(problem)
     keys, key = unique_keys(batch, problem.job.seq_len)
     tables = unit_tables(problem.graph, keys, machine, network)
-    return Context(problem=problem, machine=machine, network=network, keys=keys, tables=tables, splits=splits), key
+    context = Context(
+        problem=problem,
+        machine=machine,
+        network=network,
+        keys=keys,
+        tables=tables,
+        splits=splits,
+        uneven=uneven_splits(splits.splits),
+    )
+    return context, key
+
+
+def uneven_splits(splits: Sequence[Split]) -> dict[int, Repeating]:
+    """Steps of the interleaved splits whose chunks differ, those of one shape priced together; by place in the sequence."""
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for index, split in enumerate(splits):
+        if split.vpp > 1 and min(split.chunks) != max(split.chunks):
+            by_shape.setdefault((split.pp, split.vpp), []).append(index)
+    found: dict[int, Repeating] = {}
+    for (pp, vpp), members in by_shape.items():
+        layers = np.array([splits[index].chunks for index in members], dtype=np.float64)
+        found |= dict(zip(members, repeating(pp, vpp, layers), strict=True))
+    return found
 
 
 def price(context: Context, batch: PlanBatch, key: IntArray) -> Prices:
@@ -295,10 +323,8 @@ def _chains(context: Context, batch: PlanBatch, forward: FloatArray, backward: F
 def _stretch(context: Context, batch: PlanBatch) -> FloatArray:
     """What unequal chunks cost in interleaved schedules, [plans, 1]."""
     first, row = distinct(batch.split, batch.micro_batches)
-    found = []
-    for split, count in zip(batch.split[first].tolist(), batch.micro_batches[first].tolist(), strict=True):
-        one = context.splits.splits[split]
-        found.append(uneven_factor(one.pp, one.vpp, count, one.chunks))
+    pairs = zip(batch.split[first].tolist(), batch.micro_batches[first].tolist(), strict=True)
+    found = [uneven_factor(context.uneven[split], count) if split in context.uneven else 1.0 for split, count in pairs]
     return np.array(found)[row][:, None]
 
 

@@ -37,6 +37,8 @@ class Facts:
         seq_len: tokens a sequence.
         global_batch: sequences a step.
         shard_extents: ranks of groups that sharded states may be replicated over, in the search.
+        precision: id of the training precision.
+        optimizer: id of the optimizer.
         reduces_once_a_step: whether gradients are accumulated whole and reduced once a step under a pipeline.
     """
 
@@ -46,6 +48,8 @@ class Facts:
     global_batch: int
     shard_extents: tuple[int, ...]
     reduces_once_a_step: bool
+    precision: str = "bf16"
+    optimizer: str = "adam"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,8 @@ def facts_of(problem: Problem) -> Facts:
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         shard_extents=(cluster.gpus_per_node, domain, 8 * domain),
+        precision=job.precision.id,
+        optimizer=job.optimizer.id,
         reduces_once_a_step=problem.stack.fsdp_gathers_per_step == "step",
     )
 

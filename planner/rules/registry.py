@@ -42,8 +42,8 @@ _FRAMEWORK_TARGETS: Mapping[str, str] = {
 
 
 def last_axis(rule: Rule) -> int:
-    """Position of the last axis a rule reads."""
-    return max(AXIS_ORDER.index(axis) for axis in rule.axes)
+    """Position of the last axis a rule reads; 0 where it reads the job alone."""
+    return max((AXIS_ORDER.index(axis) for axis in rule.axes), default=0)
 
 
 RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *CANONICAL, *TARGET_RULES), key=last_axis))

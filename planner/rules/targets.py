@@ -5,9 +5,11 @@ They hold when the target is named by `--framework`; with `any` they only decide
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from shardwright.planner.plans import RECOMPUTE_MODES, BoolArray
+import numpy as np
+
+from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, BoolArray
 from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
@@ -25,8 +27,9 @@ def _rule(
     remedy: str,
     source: str,
 ) -> Rule:
-    def values(candidate: object) -> str:
-        return ", ".join(f"{key} {candidate[key]}" for key in reads)  # type: ignore[index]
+    def values(candidate: Mapping[str, int]) -> str:
+        words = {"recompute": RECOMPUTE_CHOICES, "schedule": SCHEDULE_IDS}
+        return ", ".join(f"{key} {words[key][candidate[key]] if key in words else candidate[key]}" for key in reads)
 
     return Rule(
         id=name,
@@ -40,7 +43,50 @@ def _rule(
     )
 
 
+_PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "megatron": ("bf16", "fp16", "fp32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"),
+    "megatron-bridge": ("bf16", "fp16", "fp32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"),
+    "torchtitan": ("bf16", "fp32", "fp8-tensorwise", "mxfp8"),
+    "torchrun": ("bf16", "fp16", "fp32"),
+    "deepspeed": ("bf16", "fp16", "fp32"),
+}
+_OPTIMIZERS: Mapping[str, tuple[str, ...]] = {
+    "megatron": ("adam", "adam-bf16", "sgd", "muon"),
+    "megatron-bridge": ("adam", "adam-bf16", "sgd", "muon"),
+    "torchtitan": ("adam",),
+    "torchrun": ("adam", "sgd", "muon", "adafactor"),
+    "deepspeed": ("adam", "sgd", "muon"),
+}
+
+
+def _job_rule(target: str, kind: str, allowed: tuple[str, ...], given: Callable[[Facts], str], source: str) -> Rule:
+    """A rule on the job alone: a target's precisions or optimizers."""
+    words = ", ".join(allowed)
+    return Rule(
+        id=f"{target}-{kind}",
+        says=f"{target} trains with {kind} {words}",
+        reads=(),
+        broken=lambda c, f: np.full(len(c["tp"]), given(f) not in allowed),
+        message=lambda candidate, facts: f"{target} has no {kind} {given(facts)}",
+        remedy=lambda candidate, facts: f"use {kind} {words}",
+        targets=(target,),
+        source=source,
+    )
+
+
+_JOB_RULES: tuple[Rule, ...] = (
+    *(
+        _job_rule(t, "precision", p, lambda f: f.precision, "precision options of the frameworks and Transformer Engine")
+        for t, p in _PRECISIONS.items()
+    ),
+    *(
+        _job_rule(t, "optimizer", o, lambda f: f.optimizer, "optimizer options of the frameworks")
+        for t, o in _OPTIMIZERS.items()
+    ),
+)
+
 TARGET_RULES: tuple[Rule, ...] = (
+    *_JOB_RULES,
     _rule(
         "megatron-zero",
         _MEGATRON,

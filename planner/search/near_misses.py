@@ -6,7 +6,7 @@ changed plan again with the function that priced everything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,46 +18,60 @@ from shardwright.planner.estimation import degrees_of, estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
 from shardwright.planner.search.scan import scan
-from shardwright.planner.search.space import declare, enumerate_legal
+from shardwright.planner.search.space import declare, enumerate_legal, fixed_value
 
 MAX_GPUS = 16_384
 """Larger clusters are not proposed as a remedy."""
 
+AGAINST_FIX = " (against --fix)"
+
 Remedy = dict[str, Any]
 
 
-def near_misses(problem: Problem, records: list[Record]) -> list[Record]:
+def near_misses(problem: Problem, records: list[Record], fix: Mapping[str, str]) -> list[Record]:
     """Records that do not fit, with what is short and verified remedies."""
-    larger = more_nodes(problem)
+    larger = more_nodes(problem, fix)
+    held = {fixed_value(name, text)[0] for name, text in fix.items()}
     made = []
     for record in records:
         memory = record["memory"]
         short = max(memory["peak_bytes"] - memory["capacity_bytes"], 0)
-        made.append(record | {"shortage_bytes": short, "remedies": remedies(problem, record) + larger})
+        made.append(record | {"shortage_bytes": short, "remedies": remedies(problem, record, held) + larger})
     return made
 
 
-def remedies(problem: Problem, record: Record) -> list[Remedy]:
-    """One-step changes of a plan that lower its peak, each priced; those that fit first, then the leanest."""
+def remedies(problem: Problem, record: Record, held: Collection[str] = ()) -> list[Remedy]:
+    """One-step changes of a plan that lower its peak, each priced; those that fit first, then the leanest.
+
+    Args:
+        problem: what was planned.
+        record: a plan that does not fit.
+        held: axes the user fixed; a remedy that changes one says so.
+    """
     made: list[Remedy] = []
-    for text, degrees in _changes(degrees_of(record)):
+    for axis, text, degrees in _changes(degrees_of(record)):
         changed = estimate_degrees(problem, degrees)
         if changed["predicted"] is None or changed["memory"]["peak_bytes"] >= record["memory"]["peak_bytes"]:
             continue
-        made.append(_remedy(text, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
+        said = text + (AGAINST_FIX if axis in held else "")
+        made.append(_remedy(said, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
     return sorted(made, key=lambda r: (not r["feasible"], r["peak_bytes"], r["change"]))
 
 
-def more_nodes(problem: Problem) -> list[Remedy]:
-    """The first doubling of the cluster on which some plan fits, found by searching there; none where no network is known."""
+def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
+    """The first doubling of the cluster on which some plan with the fixed axes fits, found by searching there.
+
+    None where no network is known that could join further nodes.
+    """
     if problem.cluster.node.internode_bytes_per_s is None:
         return []
     factor = 2
     while problem.cluster.gpus * factor <= MAX_GPUS:
         if problem.cluster.gpus * factor * problem.device.memory_bytes > least_state_bytes(problem):
             larger = replace(problem, cluster=_scaled(problem.cluster, factor))
-            made = scan(larger, enumerate_legal(larger, declare(larger, {})))
-            if made.fits.any():
+            legal = enumerate_legal(larger, declare(larger, fix))
+            made = scan(larger, legal) if len(legal) else None
+            if made is not None and made.fits.any():
                 best = int(np.where(made.fits, made.step_s, np.inf).argmin())
                 text = f"{larger.cluster.nodes:,} nodes ({larger.cluster.gpus:,} GPUs)"
                 return [_remedy(text, True, float(made.step_s[best]), int(made.peak_bytes[best]))]
@@ -76,26 +90,26 @@ def least_state_bytes(problem: Problem) -> float:
 
 def _scaled(cluster: Cluster, factor: int) -> Cluster:
     groups = tuple(replace(group, count=group.count * factor) for group in cluster.groups)
-    return replace(cluster, groups=groups)
+    return replace(cluster, name=f"{cluster.name} times {factor}", groups=groups)
 
 
 def _remedy(change: str, feasible: bool, step_time_s: float, peak_bytes: int) -> Remedy:
     return {"change": change, "feasible": feasible, "step_time_s": step_time_s, "peak_bytes": peak_bytes}
 
 
-def _changes(degrees: Degrees) -> Iterator[tuple[str, Degrees]]:
-    """Changes worth trying, each away from what the plan has."""
+def _changes(degrees: Degrees) -> Iterator[tuple[str, str, Degrees]]:
+    """Changes worth trying, each away from what the plan has: the axis, the change in words, the plan."""
     if degrees.recompute != "full":
-        yield "recompute full", replace(degrees, recompute="full", recompute_layers=None)
+        yield "recompute", "recompute full", replace(degrees, recompute="full", recompute_layers=None)
     if degrees.micro_batch > 1:
         half = degrees.micro_batch // 2
-        yield f"micro-batch {half}", replace(degrees, micro_batch=half)
+        yield "micro_batch", f"micro-batch {half}", replace(degrees, micro_batch=half)
     for name in ("tp", "pp", "cp", "ep"):
         doubled = 2 * getattr(degrees, name)
         changed = replace(degrees, **{name: doubled, "layers_per_stage": None, "dp_replicate": None})
-        yield f"{name} {doubled}", _with_legal_schedule(changed)
+        yield name, f"{name} {doubled}", _with_legal_schedule(changed)
     if degrees.zero is not None and degrees.zero < 3:
-        yield f"zero {degrees.zero + 1}", replace(degrees, zero=degrees.zero + 1, dp_replicate=None)
+        yield "zero", f"zero {degrees.zero + 1}", replace(degrees, zero=degrees.zero + 1, dp_replicate=None)
 
 
 def _with_legal_schedule(degrees: Degrees) -> Degrees:

@@ -146,7 +146,7 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
     plans = _described(problem, made, rows)
     for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
         record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}
-    misses = [] if plans else near_misses(problem, _described(problem, made, nearest_to_fitting(made, NEAR_MISSES)))
+    misses = [] if plans else near_misses(problem, _described(problem, made, nearest_to_fitting(made, NEAR_MISSES)), search.fix)
     return {
         "schema_version": 1,
         "kind": "plan-result",

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from shardwright.documents import parse_yaml
-from shardwright.errors import DamagedFileError, unknown_name
+from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,33 @@ class StackProfile:
     sources: Mapping[str, str]
 
 
+FRACTIONS = frozenset(
+    {
+        "tp_exposed",
+        "ep_exposed",
+        "cp_hidden",
+        "p2p_exposed",
+        "p2p_exposed_interleaved",
+        "dp_exposed_floor",
+        "fsdp_interference",
+        "allocator_slack",
+    }
+)
+"""Fields that are shares of a whole."""
+
+MOST = 1e12
+"""No number of a profile is larger (bytes of a buffer are the largest)."""
+
+WORDS: Mapping[str, tuple[Any, ...]] = {
+    "framework": ("megatron", "torchtitan", "pytorch", "deepspeed"),
+    "attention_backend": ("unfused", "table", "cudnn", "fa1", "fa2", "fa3", "fa4", "triton", "fp8"),
+    "fsdp_gathers_per_step": ("step", "micro-batch"),
+    "flops_convention": ("full", "causal"),
+    "zero_stage": (0, 1, 2, 3),
+    "grad_bytes": (2, 4),
+}
+"""Fields with a few allowed values."""
+
 #: The stack used for a `--framework`; `any` plans with Megatron-Core's facts.
 DEFAULT_STACKS: Mapping[str, str] = {
     "any": "megatron-core",
@@ -136,7 +163,33 @@ def stack_from_dict(data: Mapping[str, Any]) -> StackProfile:
         odd = sorted(set(data) ^ wanted)
         raise DamagedFileError(f"the stack profile {data.get('id')!r} has missing or unknown fields: {', '.join(odd)}")
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    for field in fields(StackProfile):
+        _check(field.name, str(field.type), made[field.name])
     return StackProfile(**made)
+
+
+def _check(name: str, kind: str, value: object) -> None:
+    """A field of the right type within what is allowed.
+
+    Raises:
+        InvalidValueError: anything else.
+    """
+    where = f"stack.{name}"
+    if name in WORDS:
+        if value not in WORDS[name]:
+            raise InvalidValueError(f"{where} is {value!r}", where=where, hint="allowed: " + ", ".join(map(str, WORDS[name])))
+    elif kind in {"float", "int"}:
+        most = 1.0 if name in FRACTIONS else MOST
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            raise InvalidValueError(f"{where} is {value!r}", where=where, hint=f"give a number from 0 to {most:g}")
+    elif kind == "bool" and not isinstance(value, bool):
+        raise InvalidValueError(f"{where} is {value!r}", where=where, hint="give true or false")
+    elif kind == "str" and not isinstance(value, str):
+        raise InvalidValueError(f"{where} is {value!r}", where=where, hint="give text")
+    elif kind.startswith("tuple") and not (isinstance(value, tuple) and all(isinstance(v, str) for v in value)):
+        raise InvalidValueError(f"{where} is no list of words", where=where, hint="give a list of text")
+    elif kind.startswith("Mapping") and not isinstance(value, Mapping):
+        raise InvalidValueError(f"{where} is no mapping", where=where, hint="give a mapping of names to text")
 
 
 def stack_for(framework_name: str) -> str | None:

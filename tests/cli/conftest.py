@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_jobs import JOB
 
 from shardwright import cli
-
-JOB = ("llama3.1-8b", "--cluster", "dgx-h100:1", "--seq-len", "8192", "--global-batch", "64")
-TOO_LARGE = ("llama3.1-405b", "--cluster", "dgx-h100:1", "--seq-len", "8192", "--global-batch", "8")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 
 import jsonschema
 import pytest
-from conftest import JOB, TOO_LARGE
+from cli_jobs import JOB, TOO_LARGE
 
 from shardwright.documents import parse_yaml
 from shardwright.planner.schema import json_schema, schema_names

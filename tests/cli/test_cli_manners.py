@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import JOB
+from cli_jobs import JOB
 
 import shardwright as package
 from shardwright import cli
