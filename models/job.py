@@ -47,7 +47,7 @@ class TrainingJob:
     grad_bytes: int = 4
     frozen: FrozenSpec = field(default_factory=FrozenSpec)
     lengths: Lengths | None = None
-    trained: ModelGraph = field(init=False)
+    trained: ModelGraph = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         whole(self.seq_len, "seq_len", 1, MAX_SEQ_LEN)
