@@ -223,6 +223,8 @@ def sources_record(problem: Problem) -> Record:
 def warnings_of(problem: Problem, prices: Prices, index: int) -> list[str]:
     """What a user should know before trusting a plan."""
     made = list(problem.job.notes)
+    if problem.job.frozen:
+        made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
     if prices.peak_bytes[index] > 0.95 * problem.device.memory_bytes:
         made.append("memory is above 95 % of the device: such runs fail now and then")
     return made

@@ -191,6 +191,8 @@ def test_what_is_in_force_is_listed_and_nothing_else_is():
     assert listed["training.lora.targets"] == ("mlp", "given")
     assert listed["training.frozen"] == ("all but adapters", "given")
     assert "model.flops" in listed
+    assert any("expressible_by" in text for text in given["warnings"])
+    assert not any("expressible_by" in text for text in plain["warnings"])
     assert not [row for row in plain["assumptions"] if "lora" in row["key"] or "lengths" in row["key"]]
     assert "trainable_parameters" not in plain["model"]
     assert set(plain["inputs"]["training"]) == {"seq_len", "global_batch", "precision", "optimizer", "grad_bytes"}
