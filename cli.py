@@ -63,11 +63,15 @@ def plan(
     cluster: o.Cluster = None,
     seq_len: o.SeqLen = None,
     global_batch: o.GlobalBatch = None,
+    tokens_per_batch: o.TokensPerBatch = None,
+    length_histogram: o.LengthHistogram = None,
     gpus: o.Gpus = None,
     overrides: o.Set = None,
     precision: o.Precision = None,
     optimizer: o.Optimizer = None,
     grad_dtype: o.GradDtype = None,
+    lora: o.Lora = None,
+    freeze: o.Freeze = None,
     framework: o.Framework = None,
     stack: o.Stack = None,
     memory_margin: o.MemoryMargin = None,
@@ -101,6 +105,8 @@ def estimate(
     cluster: o.Cluster = None,
     seq_len: o.SeqLen = None,
     global_batch: o.GlobalBatch = None,
+    tokens_per_batch: o.TokensPerBatch = None,
+    length_histogram: o.LengthHistogram = None,
     gpus: o.Gpus = None,
     overrides: o.Set = None,
     plan_file: o.PlanFile = None,
@@ -122,6 +128,8 @@ def estimate(
     precision: o.Precision = None,
     optimizer: o.Optimizer = None,
     grad_dtype: o.GradDtype = None,
+    lora: o.Lora = None,
+    freeze: o.Freeze = None,
     framework: o.Framework = None,
     stack: o.Stack = None,
     memory_margin: o.MemoryMargin = None,
@@ -203,11 +211,25 @@ def _job(given: dict[str, Any]) -> dict[str, Any]:
     from shardwright.planner.report.failures import UsageError
 
     job = {name: given[name] for name in ("model", "cluster", "seq_len", "global_batch")}
+    if given["tokens_per_batch"] is not None:
+        job["global_batch"] = _batch_of_tokens(given)
     missing = ["MODEL" if name == "model" else _option(name) for name, value in job.items() if value is None]
     if missing:
         hint = "such as: llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64"
         raise UsageError(f"missing {', '.join(missing)}", where=missing[0], hint=hint)
-    return job
+    from shardwright.planner.batches import parse_batch
+
+    return job | {"global_batch": parse_batch(str(job["global_batch"]))}
+
+
+def _batch_of_tokens(given: dict[str, Any]) -> int | None:
+    from shardwright.planner.batches import batch_of_tokens
+
+    if given["global_batch"] is not None:
+        message = "--tokens-per-batch and --global-batch both state the batch"
+        raise ConflictError(message, where="--tokens-per-batch", hint="keep one of the two")
+    seq_len = given["seq_len"]
+    return None if seq_len is None else batch_of_tokens(given["tokens_per_batch"], seq_len)
 
 
 def _option(name: str) -> str:
@@ -217,11 +239,11 @@ def _option(name: str) -> str:
 def _pricing(given: dict[str, Any]) -> PricingOptions:
     from shardwright.planner.problem import PricingOptions
 
-    names = ("precision", "optimizer", "grad_dtype", "framework", "stack", "memory_meter", "gpus")
+    names = ("precision", "optimizer", "grad_dtype", "framework", "stack", "memory_meter", "gpus", "lora", "length_histogram")
     chosen = {name: given[name] for name in names if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
-    return PricingOptions(overrides=tuple(given["overrides"] or ()), **chosen)
+    return PricingOptions(overrides=tuple(given["overrides"] or ()), freeze=tuple(given["freeze"] or ()), **chosen)
 
 
 def _degrees(given: dict[str, Any]) -> Degrees:
@@ -281,17 +303,27 @@ def _free_folder(output: str | None) -> Path | None:
 
 
 def _searched(job: dict[str, Any], options: PricingOptions, search: dict[str, Any]) -> Any:
+    from shardwright.planner.batches import BatchRange
     from shardwright.planner.report.progress import LiveLine
+    from shardwright.planner.search.batches import plan_range
     from shardwright.planner.search.options import SearchOptions
     from shardwright.planner.search.run import plan as search_plans
 
+    how: dict[str, Any] = {"options": options, "search": SearchOptions(**search)}
     with LiveLine(sys.stderr) as live:
-        return search_plans(**job, options=options, search=SearchOptions(**search), on_progress=live)
+        if not isinstance(job["global_batch"], BatchRange):
+            return search_plans(**job, **how, on_progress=live)
+        named = {name: value for name, value in job.items() if name != "global_batch"}
+        return plan_range(**named, batches=job["global_batch"], **how, on_progress=live)
 
 
 def _estimated(job: dict[str, Any], degrees: Degrees, options: PricingOptions) -> Any:
+    from shardwright.planner.batches import BatchRange
     from shardwright.planner.estimation import estimate as price
 
+    if isinstance(job["global_batch"], BatchRange):
+        hint = "give one number of sequences, or plan over the range"
+        raise InvalidValueError(f"a range of batches, {job['global_batch']}", where="--global-batch", hint=hint)
     return price(**job, degrees=degrees, options=options)
 
 

@@ -4,11 +4,12 @@
     active(layer)       = parameters - routed * (1 - topk / experts)                  `LayerGraph.active_parameters`
     saved bytes(layer)  = sum over the union by name of what its operators save       `LayerGraph.saved_bytes`
     parameters(model)   = embedding + sum over layers + head - tied                   `ModelGraph.parameters`
-    FLOPs per token     = 3 x forward FLOPs / tokens                                  `ModelGraph.flops_per_token`
+    FLOPs per token     = (3 x forward - frozen) FLOPs / tokens                       `ModelGraph.flops_per_token`
 
 Repeated layers are folded: `ModelGraph.layer_kinds` are distinct, `pattern` names the kind of each layer. A
 tied head carries the embedding's parameter under the embedding's name, because the stage that holds the head
-holds a copy; `ModelGraph.parameters` counts a name once over embedding and head.
+holds a copy; `ModelGraph.parameters` counts a name once over embedding and head. What is frozen (`models.adapters`) counts
+among the parameters, not among `trainable_parameters`; its gradient is not made, so that its products count 2 x forward.
 
 Counts follow arXiv 2205.05198 appendix A (6 x parameters in GEMMs x tokens + attention).
 """
@@ -82,12 +83,12 @@ class LayerGraph:
 
     @property
     def parameters(self) -> int:
-        """Number of trainable parameters."""
+        """Number of parameters, frozen ones among them."""
         return sum(spec.elements(self.dims) for spec in self.parameter_specs)
 
     @property
     def expert_parameters(self) -> int:
-        """Number of trainable parameters of the routed experts."""
+        """Number of parameters of the routed experts."""
         return sum(spec.elements(self.dims) for spec in self.parameter_specs if "experts" in spec.dims)
 
     def active_parameters(self, topk: int | None = None) -> int:
@@ -114,8 +115,18 @@ class LayerGraph:
         return sum(operator.flops_backward(sizes, causal=causal) for operator in self.operators)
 
     def model_flops(self, batch: int, seq: int, causal: bool = False) -> int:
-        """Model FLOPs of forward and backward: 3 x forward."""
-        return 3 * self.flops_forward(batch, seq, causal)
+        """Model FLOPs of forward and backward: 3 x forward, less the gradients of frozen weights."""
+        return 3 * self.flops_forward(batch, seq, causal) - self.frozen_flops(batch, seq)
+
+    def frozen_flops(self, batch: int, seq: int) -> int:
+        """FLOPs that gradients of the frozen weights of products would take."""
+        sizes = self.sizes(batch, seq)
+        return sum(operator.gemm.flops(sizes) for operator in self.operators if operator.gemm and not operator.trains)
+
+    @property
+    def trainable_parameters(self) -> int:
+        """Number of parameters that are trained."""
+        return sum(spec.elements(self.dims) for spec in self.parameter_specs if spec.trainable)
 
     def graph(self) -> nx.DiGraph[str]:
         """The operators as a directed graph.
@@ -176,9 +187,15 @@ class ModelGraph:
 
     @property
     def parameters(self) -> int:
-        """Trainable parameters as transformers counts them: without MTP and buffers, tied weights once."""
+        """Parameters as transformers counts them: without MTP and buffers, tied weights once."""
         layers = sum(count * kind.parameters for count, kind in zip(self.kind_counts, self.layer_kinds, strict=True))
         return layers + self._ends_parameters()
+
+    @property
+    def trainable_parameters(self) -> int:
+        """Those of them that are trained; in an adapted graph with the adapters."""
+        counts = zip(self.kind_counts, self.layer_kinds, strict=True)
+        return sum(count * kind.trainable_parameters for count, kind in counts) + self._ends_parameters(trainable=True)
 
     @property
     def expert_parameters(self) -> int:
@@ -232,7 +249,8 @@ class ModelGraph:
             convention: whether attention scores above the diagonal count.
             mtp: whether MTP blocks are trained.
         """
-        return 3 * self.flops_forward(1, seq_len, causal=convention == "causal", mtp=mtp) / seq_len
+        forward = self.flops_forward(1, seq_len, causal=convention == "causal", mtp=mtp)
+        return (3 * forward - self._frozen_flops(seq_len, mtp=mtp)) / seq_len
 
     def graph(self) -> nx.DiGraph[str]:
         """The model as a chain: embedding, runs of equal layers (attributes ``layer``, ``first``, ``count``), head, MTP."""
@@ -253,10 +271,15 @@ class ModelGraph:
             made.add_edge(last, "mtp", tensor="hidden")
         return made
 
-    def _ends_parameters(self) -> int:
+    def _frozen_flops(self, seq: int, *, mtp: bool) -> int:
+        layers = sum(n * kind.frozen_flops(1, seq) for n, kind in zip(self.kind_counts, self.layer_kinds, strict=True))
+        further = self.mtp_layers * self.mtp.frozen_flops(1, seq) if self.mtp is not None and mtp else 0
+        return layers + self.head.frozen_flops(1, seq) + further
+
+    def _ends_parameters(self, *, trainable: bool = False) -> int:
         specs = _once((*self.embedding.parameter_specs, *self.head.parameter_specs))
         dims = {**self.embedding.dims, **self.head.dims}
-        return sum(spec.elements(dims) for spec in specs)
+        return sum(spec.elements(dims) for spec in specs if spec.trainable or not trainable)
 
 
 def _once(specs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -2,6 +2,9 @@
 
 tokens a step = seq_len * global_batch         `TrainingJob.tokens_per_step`
 FLOPs a step  = FLOPs a token * tokens         `TrainingJob.flops_per_step`
+
+Where adapters are trained or modules frozen, `trained` is the graph that says so (`models.adapters`); `graph` stays the model.
+Where sequences are packed from documents, attention stays within a document (`models.lengths`).
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.errors import InvalidValueError
+from shardwright.models.adapters import FrozenSpec, adapted
 from shardwright.models.checks import whole
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS, Optimizer, Precision
 from shardwright.models.graph import Convention, ModelGraph
+from shardwright.models.lengths import Lengths, packed_flops_per_token
 
 MAX_SEQ_LEN = 100_000_000
 MAX_GLOBAL_BATCH = 100_000_000
@@ -29,6 +34,9 @@ class TrainingJob:
         precision: of GEMMs, activations and parameters.
         optimizer: its state per parameter.
         grad_bytes: bytes per element of accumulated gradients.
+        frozen: adapters and frozen modules.
+        lengths: documents that are packed into a sequence; None: a sequence is one document.
+        trained: the graph with adapters, its parameters marked; the model's own where all of it is trained.
     """
 
     graph: ModelGraph
@@ -37,12 +45,18 @@ class TrainingJob:
     precision: Precision = field(default_factory=lambda: PRECISIONS["bf16"])
     optimizer: Optimizer = field(default_factory=lambda: OPTIMIZERS["adam"])
     grad_bytes: int = 4
+    frozen: FrozenSpec = field(default_factory=FrozenSpec)
+    lengths: Lengths | None = None
+    trained: ModelGraph = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         whole(self.seq_len, "seq_len", 1, MAX_SEQ_LEN)
         whole(self.global_batch, "global_batch", 1, MAX_GLOBAL_BATCH)
         if self.grad_bytes not in GRAD_DTYPES.values():
             raise InvalidValueError(f"gradients of {self.grad_bytes} bytes", where="grad_bytes", hint="allowed: 2, 4")
+        if self.lengths is not None:
+            self.lengths.check_within(self.seq_len)
+        object.__setattr__(self, "trained", adapted(self.graph, self.frozen))
 
     @property
     def tokens_per_step(self) -> int:
@@ -54,9 +68,15 @@ class TrainingJob:
         """Bytes of optimiser state per parameter in this precision."""
         return self.optimizer.state_bytes(self.precision)
 
+    def flops_per_token(self, convention: Convention = "full") -> float:
+        """Model FLOPs a token: what training takes, gradients of frozen weights and other documents left out."""
+        if self.lengths is not None:
+            return packed_flops_per_token(self.trained, self.seq_len, convention, self.lengths)
+        return self.trained.flops_per_token(self.seq_len, convention)
+
     def flops_per_step(self, convention: Convention = "full") -> float:
         """Model FLOPs an optimiser step."""
-        return self.graph.flops_per_token(self.seq_len, convention) * self.tokens_per_step
+        return self.flops_per_token(convention) * self.tokens_per_step
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -78,4 +98,9 @@ class TrainingJob:
             "precision": self.precision.id,
             "optimizer": self.optimizer.id,
             "grad_dtype": next(name for name, width in GRAD_DTYPES.items() if width == self.grad_bytes),
-        }
+        } | self.choices()
+
+    def choices(self) -> dict[str, Any]:
+        """What is stored of adapters, frozen modules and lengths, where there are any."""
+        packed = {"length_histogram": self.lengths.to_list()} if self.lengths is not None else {}
+        return self.frozen.to_dict() | packed

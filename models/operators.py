@@ -9,9 +9,9 @@ r"""Operators of a layer: what each reads, writes, keeps for the backward pass, 
 
 with b sequences of s tokens, a heads, w = min(window, s); a scan in chunks of c tokens with a state of d x n a head and q
 products with the state. Everything else counts bytes, not FLOPs.
-Backward: a GEMM takes two of its size; a fused attention kernel recomputes the scores, so it executes 2.5
-times its forward (5 matrix products for 2), of which 2 times are model FLOPs (arXiv 2307.08691 section 4.1). A scan
-recomputes its states and the products within chunks and so executes 3 times its forward.
+Backward: a GEMM takes two of its size, one where its weight is frozen (the input's gradient alone); a fused attention kernel
+recomputes the scores, so it executes 2.5 times its forward (5 matrix products for 2), of which 2 times are model FLOPs (arXiv
+2307.08691 section 4.1). A scan recomputes its states and the products within chunks and so executes 3 times its forward.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ class TensorSpec:
         name: unique within a layer; operators are connected by it.
         dims: names of the dims, outermost first.
         bytes_per_element: None stands for the activation dtype of the job (parameters: its parameter dtype).
+        trainable: of a parameter: whether it is trained.
     """
 
     name: str
     dims: tuple[str, ...]
     bytes_per_element: float | None = None
+    trainable: bool = True
 
     def elements(self, sizes: Mapping[str, int]) -> int:
         """Number of elements, given the size of every dim."""
@@ -193,10 +195,10 @@ class Operator:
         name: unique within the layer.
         kind: what decides its cost.
         module: the recompute module it belongs to (layernorm, core_attn, mlp_act, moe_act, mla_up_proj, mlp, moe,
-            shared_experts, attn, embedding, head), or ``residual`` for the additions between modules.
+            shared_experts, attn, embedding, head), ``residual`` for the additions between modules, or ``adapter``.
         inputs: tensors read, parameters apart.
         outputs: tensors written.
-        parameters: its trainable parameters.
+        parameters: its parameters, trained or not.
         saved: tensors kept for the backward pass; what two operators keep counts once a layer (by name).
         gemm: shape of a GEMM.
         attention: shape of an attention core.
@@ -218,6 +220,11 @@ class Operator:
     recompute_drops: tuple[str, ...] = ()
     quantizable: bool = True
 
+    @property
+    def trains(self) -> bool:
+        """Whether the backward pass makes gradients of its weights; products without parameters have two inputs."""
+        return not self.parameters or any(parameter.trainable for parameter in self.parameters)
+
     def flops_forward(self, sizes: Mapping[str, int], *, causal: bool) -> int:
         """FLOPs of the forward pass."""
         if self.gemm is not None:
@@ -227,8 +234,8 @@ class Operator:
         return 0 if self.scan is None else self.scan.flops(sizes, causal=causal)
 
     def flops_backward(self, sizes: Mapping[str, int], *, causal: bool) -> int:
-        """FLOPs executed in the backward pass: 2 x forward, 2.5 x for a fused attention core, 3 x for a scan."""
+        """FLOPs executed in the backward pass: 2 x forward (1 x frozen), 2.5 x for fused attention, 3 x for a scan."""
         forward = self.flops_forward(sizes, causal=causal)
         if self.scan is not None:
             return 3 * forward
-        return forward * 5 // 2 if self.attention is not None else 2 * forward
+        return forward * 5 // 2 if self.attention is not None else (2 if self.trains else 1) * forward

@@ -143,7 +143,7 @@ def predicted_record(problem: Problem, step_s: float) -> Record:
     """Rates that follow from the step time."""
     job, cluster, stack = problem.job, problem.cluster, problem.stack
     tokens = job.global_batch * job.seq_len
-    flops = job.graph.flops_per_token(job.seq_len, "causal" if stack.flops_convention == "causal" else "full") * tokens
+    flops = job.flops_per_token("causal" if stack.flops_convention == "causal" else "full") * tokens
     achieved = flops / step_s / cluster.gpus
     peak = problem.device.peak_flops[job.precision.compute]
     width = INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE
@@ -223,6 +223,8 @@ def sources_record(problem: Problem) -> Record:
 def warnings_of(problem: Problem, prices: Prices, index: int) -> list[str]:
     """What a user should know before trusting a plan."""
     made = list(problem.job.notes)
+    if problem.job.frozen:
+        made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
     if 0.95 * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:
         made.append("memory is above 95 % of the device: such runs fail now and then")
     return made
@@ -259,7 +261,8 @@ def largest_part(record: Record) -> str:
 
 def problem_summary(problem: Problem) -> Record:
     """`model`, `cluster` and `training` of a result."""
-    graph, cluster, job = problem.graph, problem.cluster, problem.job
+    graph, cluster, job = problem.job.graph, problem.cluster, problem.job
+    trained = {"trainable_parameters": job.trained.trainable_parameters} if job.frozen else {}
     return {
         "model": {
             "name": graph.name,
@@ -268,6 +271,7 @@ def problem_summary(problem: Problem) -> Record:
             "active_parameters": graph.active_parameters,
             "buffers": graph.buffers,
             "mtp_parameters": graph.mtp_parameters,
+            **trained,
             "digest": graph.digest,
         },
         "cluster": {"name": cluster.name, "gpus": cluster.gpus, "nodes": cluster.nodes, "digest": cluster.digest},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from shardwright.documents import digest
@@ -17,10 +18,13 @@ from shardwright.hardware.catalog import cluster_from_dict, load_cluster, load_n
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
+from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS
 from shardwright.models.graph import ModelGraph
 from shardwright.models.job import TrainingJob
+from shardwright.models.length_files import read_lengths
+from shardwright.models.lengths import Lengths
 from shardwright.planner.overrides import apply_overrides
 from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
 
@@ -40,6 +44,9 @@ class PricingOptions:
         memory_meter: which reading `memory.meters` headlines; feasibility always uses the device's.
         overrides: what-if statements `key=value` on the inputs, such as `cluster.internode_bytes_per_s=25e9`.
         gpus: use the first so many GPUs of the cluster.
+        lora: adapters, as `rank=16,targets=qkv+out_proj`; everything else is frozen.
+        freeze: modules that are not trained, words of `models.adapters.FREEZABLE`.
+        length_histogram: path of a CSV or JSON file of `length,count`: documents packed into sequences.
     """
 
     precision: str = "bf16"
@@ -51,6 +58,9 @@ class PricingOptions:
     memory_meter: str = "device"
     overrides: tuple[str, ...] = ()
     gpus: int | None = None
+    lora: str | None = None
+    freeze: tuple[str, ...] = ()
+    length_histogram: str | Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +91,8 @@ class Problem:
 
     @property
     def graph(self) -> ModelGraph:
-        """The model's layer graph."""
-        return self.job.graph
+        """The layer graph that is trained: the model's, with adapters where there are any."""
+        return self.job.trained
 
     @property
     def device(self) -> Device:
@@ -101,6 +111,7 @@ class Problem:
                 "precision": self.job.precision.id,
                 "optimizer": self.job.optimizer.id,
                 "grad_bytes": self.job.grad_bytes,
+                **self.job.choices(),
             },
             "calibration": {"name": self.kernels.id, "digest": digest(inline), "inline": inline},
             "stack": self.stack.id,
@@ -153,6 +164,8 @@ def build_problem(
         precision=PRECISIONS[_one_of("precision", chosen.precision, PRECISIONS, "--precision")],
         optimizer=OPTIMIZERS[_one_of("optimizer", chosen.optimizer, OPTIMIZERS, "--optimizer")],
         grad_bytes=_grad_bytes(chosen, stack),
+        frozen=_frozen(chosen),
+        lengths=read_lengths(Path(chosen.length_histogram)) if chosen.length_histogram is not None else None,
     )
     problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
     return replace(problem, assumptions=_assumptions(problem, chosen))
@@ -187,6 +200,8 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
         precision=PRECISIONS[_one_of("precision", training["precision"], PRECISIONS, "inputs.training.precision")],
         optimizer=OPTIMIZERS[_one_of("optimizer", training["optimizer"], OPTIMIZERS, "inputs.training.optimizer")],
         grad_bytes=training["grad_bytes"],
+        frozen=FrozenSpec.from_dict(training),
+        lengths=Lengths.from_list(training["length_histogram"]) if training.get("length_histogram") else None,
     )
     meter = _one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
     problem = _assembled(job, cluster, stack, _framework(search["framework"]), int(search["memory_margin_bytes"]), meter)
@@ -237,6 +252,11 @@ def _grad_bytes(options: PricingOptions, stack: StackProfile) -> int:
     return GRAD_DTYPES[_one_of("gradient dtype", options.grad_dtype, GRAD_DTYPES, "--grad-dtype")]
 
 
+def _frozen(options: PricingOptions) -> FrozenSpec:
+    lora = parse_lora(options.lora) if options.lora is not None else None
+    return FrozenSpec(lora=lora, freeze=tuple(dict.fromkeys(w for text in options.freeze for w in parse_freeze(text))))
+
+
 def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
     job, stack = problem.job, problem.stack
     return [
@@ -259,7 +279,26 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("node.power_w", problem.cluster.node.power_w),
         ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
         ("kernels.sustained_factor", problem.kernels.sustained_factor),
+        *_choices_in_force(job),
     ]
+
+
+def _choices_in_force(job: TrainingJob) -> list[tuple[str, Any]]:
+    """Adapters, frozen modules and packed documents, where there are any."""
+    made: list[tuple[str, Any]] = []
+    if job.frozen.lora is not None:
+        made += [("training.lora.rank", job.frozen.lora.rank), ("training.lora.targets", "+".join(job.frozen.lora.targets))]
+    if job.frozen:
+        made += [("training.frozen", "all but adapters" if job.frozen.lora is not None else "+".join(job.frozen.freeze))]
+        made += [("model.flops", "no gradients of frozen weights")]
+    if job.lengths is not None:
+        rows = {"documents": job.lengths.documents, "mean": job.lengths.mean, "longest": job.lengths.longest}
+        made += [(f"training.lengths.{key}", value) for key, value in rows.items()]
+        made += [("training.lengths.attended", job.lengths.attended)]
+    return made
+
+
+_INFERRED = frozenset(("model.flops", "training.lengths.attended"))
 
 
 def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption, ...]:
@@ -278,6 +317,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
     )
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
+    origin |= {key: "inferred" if key in _INFERRED else "given" for key, _ in _choices_in_force(problem.job)}
     rows = (Assumption(key=k, value=v, origin=origin.get(k, "default")) for k, v in _values_in_force(problem))
     return (*rows, *_what_ifs(options.overrides))
 

@@ -22,6 +22,7 @@ HEAD_SIZES = (128, 150, 64, 96, 80, 112, 160, 72, 256)
 """Head sizes tried in this order where a row states no head count."""
 
 LORA = re.compile(r"\[(q?lora|peft)\]|\blora\b", re.IGNORECASE)
+LORA_RANK = re.compile(r"\blora\b[^;.]{0,20}?\b(?:rank|r)[ =-]{1,3}(\d{1,4})\b", re.IGNORECASE)
 HYBRID = re.compile(
     r"nemotron-3(\.\d+)?-(nano|super|ultra|lightning)|nemotron-h|mamba|jamba|zamba|bamba|rwkv|hyena", re.IGNORECASE
 )
@@ -132,6 +133,12 @@ def family_of(name: str) -> Family | None:
 def is_lora(name: str) -> bool:
     """Whether only adapters are trained."""
     return bool(LORA.search(name))
+
+
+def lora_rank(notes: str) -> int | None:
+    """The rank of adapters that a note states, as in "LoRA rank-16"; None if it states none."""
+    found = LORA_RANK.search(notes)
+    return int(found[1]) if found else None
 
 
 def is_hybrid(name: str) -> bool:

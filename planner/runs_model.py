@@ -26,10 +26,13 @@ from shardwright.models.catalog import load_model, model_from_dict, model_ids
 from shardwright.models.graph import ModelGraph
 from shardwright.models.spec import ModelSpec, MoeSpec
 from shardwright.planner.runs import RunRow
-from shardwright.planner.runs_families import GPT, HEAD_SIZES, LLAMA, Family, Rung, family_of, is_hybrid, is_lora
+from shardwright.planner.runs_families import GPT, HEAD_SIZES, LLAMA, Family, Rung, family_of, is_hybrid, is_lora, lora_rank
 
 SIZE_TOLERANCE = 0.02
 """A published size whose parameters are this near to the stated ones is taken as it is."""
+
+LORA_RANK, LORA_TARGETS = 16, "attention"
+"""Adapters of runs that do not describe theirs: those of the MLPerf Training benchmark (llama2_70b_lora)."""
 
 LAYER_TOLERANCE = 0.04
 """A layer count is rounded to the pipeline's multiple if that moves it by no more than this."""
@@ -58,10 +61,12 @@ class RunModel:
     Attributes:
         graph: its layer graph.
         defaults: what the row does not say and how it was filled in.
+        lora: adapters, where only they are trained.
     """
 
     graph: ModelGraph
     defaults: tuple[str, ...] = ()
+    lora: str | None = None
 
 
 def model_of(row: RunRow, *, vocab: int | None = None) -> RunModel:
@@ -72,13 +77,23 @@ def model_of(row: RunRow, *, vocab: int | None = None) -> RunModel:
         vocab: vocabulary where the row states none (None: the family's).
 
     Raises:
-        UnsupportedError: adapters only, a hybrid, or a shape that cannot be known.
+        UnsupportedError: adapters on quantised weights, a hybrid, or a shape that cannot be known.
         ShardwrightError: columns that cannot both hold.
     """
-    if is_lora(row.model):
-        raise UnsupportedError("only adapters are trained (LoRA), which is not modelled")
+    lora, adapters = _lora(row)
     spec, defaults = _preset_spec(row) or _family_spec(row, vocab)
-    return RunModel(graph=_graph(spec), defaults=defaults)
+    return RunModel(graph=_graph(spec), defaults=defaults + adapters, lora=lora)
+
+
+def _lora(row: RunRow) -> tuple[str | None, tuple[str, ...]]:
+    """Adapters of a row whose model says that only they are trained: on attention, of the rank its notes state."""
+    if not is_lora(row.model):
+        return None, ()
+    if "qlora" in row.model.lower() or "peft" in row.model.lower():
+        raise UnsupportedError("adapters of an unknown kind, or on quantised weights (QLoRA), are not modelled")
+    rank = lora_rank(row.notes)
+    made = f"rank={rank or LORA_RANK},targets={LORA_TARGETS}"
+    return made, (f"lora.targets={LORA_TARGETS}", *(() if rank else (f"lora.rank={LORA_RANK}",)))
 
 
 def dense_parameters(shape: Shape) -> float:

@@ -101,7 +101,7 @@ def read_run(row: RunRow, options: PricingOptions) -> Run:
     if recompute.modules is not None:
         stack = replace(stack, selective_modules=recompute.modules)
     problem, from_problem = _problem(row, model, cluster, stack, batch, sharding, options)
-    measured = step_time_of(row, model.graph, cluster.device, batch.sequences * batch.scale)
+    measured = step_time_of(row, problem.graph, cluster.device, batch.sequences * batch.scale)
     return Run(
         problem=problem,
         readings=tuple(_readings(row, problem, batch, sharding, recompute)),
@@ -199,6 +199,7 @@ def _problem(
         framework="any",
         stack=stack.id,
         grad_dtype=options.grad_dtype or sharding.grad_dtype,
+        lora=model.lora,
         memory_meter=row.memory_meter or DEFAULT_METER,
         gpus=None,
     )

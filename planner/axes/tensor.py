@@ -7,6 +7,7 @@ A product whose *output* columns are split (a dim of role tensor in n) needs its
     split columns  fwd    all-gather of the input                  -
                    bwd    reduce-scatter of its gradient, and      all-reduce of its gradient
                           all-gather of the input once more
+                          (for the gradient of the weight)
     split sum      fwd    reduce-scatter of the output             all-reduce of the output
                    bwd    all-gather of its gradient               -
 
@@ -28,8 +29,8 @@ def layer_collectives(
 ) -> list[LayerCollective]:
     """Gathers and reductions of one layer, tensor-parallel experts among them."""
     made: list[LayerCollective] = []
-    for tensor in _gathered_inputs(layer):
-        made += _around_split_columns(_whole_bytes(tensor, sizes, activation_bytes), keys)
+    for tensor, trains in _gathered_inputs(layer):
+        made += _around_split_columns(_whole_bytes(tensor, sizes, activation_bytes), keys, trains=trains)
     for operator in layer.operators:
         if _leaves_partial_sums(operator):
             made += _around_split_sum(_whole_bytes(operator.outputs[0], sizes, activation_bytes), keys)
@@ -38,13 +39,14 @@ def layer_collectives(
     return made
 
 
-def _gathered_inputs(layer: LayerGraph) -> list[TensorSpec]:
-    """Distinct tensors that products with split columns read whole."""
-    found: dict[str, TensorSpec] = {}
+def _gathered_inputs(layer: LayerGraph) -> list[tuple[TensorSpec, bool]]:
+    """Distinct tensors that products with split columns read whole, and whether one of the products is trained."""
+    found: dict[str, tuple[TensorSpec, bool]] = {}
     for operator in layer.operators:
         gemm = operator.gemm
         if gemm and any(has_tensor_dim(term) for term in gemm.n) and not has_tensor_dim(gemm.k):
-            found |= {t.name: t for t in operator.inputs if not has_tensor_dim(t.dims) and "seq" in t.dims}
+            read = [t for t in operator.inputs if not has_tensor_dim(t.dims) and "seq" in t.dims]
+            found |= {t.name: (t, operator.trains or found.get(t.name, (t, False))[1]) for t in read}
     return list(found.values())
 
 
@@ -60,10 +62,10 @@ def _whole_bytes(tensor: TensorSpec, sizes: LocalSizes, activation_bytes: float)
     return sizes.product(tensor.dims, beside_tensor=True) * width
 
 
-def _around_split_columns(whole: FloatArray, keys: OperatorKeys) -> list[LayerCollective]:
+def _around_split_columns(whole: FloatArray, keys: OperatorKeys, *, trains: bool) -> list[LayerCollective]:
     sp = keys.sp.astype(np.float64)
     return [
-        _over_tp("all_gather", whole, keys, forward=sp, backward=sp),
+        _over_tp("all_gather", whole, keys, forward=sp, backward=sp if trains else 0 * sp),
         _over_tp("reduce_scatter", whole, keys, forward=0 * sp, backward=sp),
         _over_tp("all_reduce", whole, keys, forward=0 * sp, backward=1 - sp),
     ]

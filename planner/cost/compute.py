@@ -1,9 +1,10 @@
 """Time of one operator on one rank, forward and backward, for all keys at once.
 
     product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's, whose fp32
-                 result is read and written; low precision adds casts of 3 (forward) and 4 (backward) bytes an element
+                 result is read and written (a frozen weight has none); low precision adds casts of 3 (forward) and 4
+                 (backward) bytes an element
     attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores; windows that
-                 are chunks are sequences of their own
+                 are chunks are sequences of their own, and so are packed documents (fused only: L tokens each)
     scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
                  (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times
     elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
@@ -21,6 +22,7 @@ import numpy as np
 from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
 from shardwright.models.dtypes import Precision
 from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
+from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.plans import FloatArray
 from shardwright.planner.problem import Problem
@@ -49,6 +51,7 @@ class Machine:
     Attributes:
         products: rates of matrix products in the training precision.
         plain: rates of products kept in 16 bits (head, router) and of everything else.
+        packing: of documents into sequences; None: a sequence is one document, or scores across documents are computed.
     """
 
     fit: KernelFit
@@ -56,6 +59,7 @@ class Machine:
     plain: DeviceRates
     precision: Precision
     stack: StackProfile
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +77,15 @@ def machine_of(problem: Problem) -> Machine:
     base = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or device.peak_flops[precision.compute]
     plain = DeviceRates(peak_flops=base, memory_bytes_per_s=device.memory_bytes_per_s, sm_count=device.sm_count)
     products = precision_rates(fit, plain, precision.id)
-    return Machine(fit=fit, products=products, plain=plain, precision=precision, stack=problem.stack)
+    lengths = problem.job.lengths
+    packing = lengths.packing() if lengths is not None and problem.stack.fused_attention else None
+    return Machine(fit=fit, products=products, plain=plain, precision=precision, stack=problem.stack, packing=packing)
 
 
 def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     """Time of one operator of a layer on one rank."""
     if operator.gemm is not None:
-        return _product(operator.gemm, operator.quantizable, sizes, machine)
+        return _product(operator, operator.gemm, sizes, machine)
     if operator.attention is not None:
         attend = _fused_attention if machine.stack.fused_attention else _unfused_attention
         return attend(operator.attention, sizes, machine)
@@ -91,26 +97,28 @@ def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> O
     return _elementwise(operator, sizes, machine)
 
 
-def _product(gemm: GemmShape, quantizable: bool, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     split = has_tensor_dim(gemm.k) or any(has_tensor_dim(term) for term in gemm.n)
     groups = sizes.product(gemm.groups, beside_tensor=split)
     m = np.maximum(sizes.product(gemm.m, beside_tensor=split) / groups, 1.0)
     n = sum((sizes.product(term, beside_tensor=split) for term in gemm.n), start=np.zeros(1))
     k = sizes.product(gemm.k, beside_tensor=split)
-    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and quantizable
+    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and operator.quantizable
     rates = machine.products if low or machine.precision.compute == "fp32" else machine.plain
     width = machine.precision.gemm_input_bytes if low else machine.precision.activation_bytes
     out = machine.precision.activation_bytes
     fit = machine.fit
     forward = gemm_s(fit, rates, m, n, k, groups, width, out)
-    backward = gemm_s(fit, rates, m, k, n, groups, width, out) + gemm_s(
-        fit, rates, n, k, m, groups, width, ACCUMULATED_GRADIENT_BYTES
-    )
-    moved = groups * (3 * width * (m * k + k * n + m * n) + out * m * (n + k) + ACCUMULATED_GRADIENT_BYTES * k * n)
+    backward = gemm_s(fit, rates, m, k, n, groups, width, out)
+    if operator.trains:
+        backward = backward + gemm_s(fit, rates, n, k, m, groups, width, ACCUMULATED_GRADIENT_BYTES)
+    products, accumulated = (3, ACCUMULATED_GRADIENT_BYTES) if operator.trains else (2, 0.0)
+    moved = groups * (products * width * (m * k + k * n + m * n) + out * m * (n + k) + accumulated * k * n)
     if low:
         operands = groups * m * (k + n)
         forward = forward + memory_bound_s(fit, rates, CAST_BYTES_FORWARD * groups * m * k)
-        backward = backward + memory_bound_s(fit, rates, CAST_BYTES_BACKWARD * groups * m * n)
+        cast = CAST_BYTES_BACKWARD if operator.trains else CAST_BYTES_FORWARD
+        backward = backward + memory_bound_s(fit, rates, cast * groups * m * n)
         moved = moved + operands * CAST_BYTES_BACKWARD
     return OperatorTime(forward_s=forward, backward_s=backward, hbm_bytes=moved)
 
@@ -123,8 +131,12 @@ def _attention_sizes(shape: AttentionShape, sizes: LocalSizes) -> tuple[FloatArr
 def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     """The core in as many kernels as the ring has steps, each with the keys of one rank (a window needs only its own)."""
     batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
-    keys = sizes.whole_sequence() if shape.window else queries
-    steps = sizes.whole_sequence() / keys
+    whole = sizes.whole_sequence()
+    if machine.packing is not None:
+        share = machine.packing.attended / whole
+        batch, queries, whole = batch / share, queries * share, whole * share
+    keys = whole if shape.window else queries
+    steps = whole / keys
     if shape.chunked and shape.window:
         keys = np.minimum(keys, shape.window)
     rates = machine.products if machine.precision.compute == "fp32" else machine.plain
@@ -148,7 +160,7 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
         )
         for backward in (False, True)
     ]
-    moved = 2.0 * batch * (heads * queries + kv_heads * sizes.whole_sequence()) * (qk_dim + v_dim) * 3.0
+    moved = 2.0 * batch * (heads * queries + kv_heads * whole) * (qk_dim + v_dim) * 3.0
     return OperatorTime(forward_s=both[0], backward_s=both[1], hbm_bytes=moved)
 
 

@@ -9,7 +9,8 @@ each unit and key, per micro-batch:
     exposed_s     collectives of an axis that computation does not hide, forward and backward
     again_s       forward time repeated when activations are recomputed, by recompute mode
     saved_bytes   activations kept for the backward pass, by recompute mode
-    parameters    on one rank, inside and outside the routed experts
+    parameters    on one rank, inside and outside the routed experts; those that are trained
+    attention_s   of compute_s, both ways, what depends on the lengths of packed documents
 
 Layers are built once per problem, keys are few (hundreds to thousands), so a million plans share these tables.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwright.models.adapters import ADAPTER
 from shardwright.models.graph import LayerGraph, ModelGraph, Operator, TensorSpec
 from shardwright.planner.axes.base import LayerCollective
 from shardwright.planner.axes.registry import AXES
@@ -48,10 +50,12 @@ class UnitTables:
         again_exposed_s: exchange repeated by full recomputing, [keys, units, axes].
         saved_bytes: activations kept, [keys, units, modes].
         live_bytes: activations of the one unit being recomputed, [keys, units, modes].
+        attention_s: of computing, forward and backward, attention cores, [keys, units].
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
+        trained_dense, trained_expert: those of them that are trained, [keys, units].
         hbm_bytes: device-memory traffic forward and backward, [keys, units].
         logits: logits of the loss on one rank, [keys].
-        shared_parameters: what embedding and head have in common (tied weights), [keys].
+        shared_parameters, trained_shared: what embedding and head have in common (tied weights), [keys].
     """
 
     compute_forward_s: FloatArray
@@ -66,11 +70,15 @@ class UnitTables:
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
     live_bytes: FloatArray
+    attention_s: FloatArray
     dense_parameters: FloatArray
     expert_parameters: FloatArray
+    trained_dense: FloatArray
+    trained_expert: FloatArray
     hbm_bytes: FloatArray
     logits: FloatArray
     shared_parameters: FloatArray
+    trained_shared: FloatArray
 
 
 def units_of(graph: ModelGraph) -> tuple[LayerGraph, ...]:
@@ -84,18 +92,22 @@ def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network
     each = [_unit(unit, keys, machine, network) for unit in units_of(graph)]
     stacked = {name: np.stack([u[name] for u in each], axis=1) for name in each[0]}
     stacked["dense_parameters"], shared = _dense_parameters(graph, keys)
+    stacked["trained_dense"], trained_shared = stacked["dense_parameters"], shared
+    if any(not p.trainable for unit in units_of(graph) for p in unit.parameter_specs):
+        stacked["trained_dense"], trained_shared = _dense_parameters(graph, keys, trained=True)
     head = LocalSizes(graph.head.dims, keys)
     logits = max((head.elements(t) for t in _logits(graph.head)), key=np.sum, default=np.zeros(len(keys)))
-    return UnitTables(**stacked, logits=logits * (1 + graph.mtp_layers), shared_parameters=shared)
+    both_ends = {"shared_parameters": shared, "trained_shared": trained_shared}
+    return UnitTables(**stacked, logits=logits * (1 + graph.mtp_layers), **both_ends)
 
 
 def _logits(head: LayerGraph) -> list[TensorSpec]:
     return [t for o in head.operators for t in o.outputs if "vocab" in t.dims]
 
 
-def _dense_parameters(graph: ModelGraph, keys: OperatorKeys) -> tuple[FloatArray, FloatArray]:
+def _dense_parameters(graph: ModelGraph, keys: OperatorKeys, *, trained: bool = False) -> tuple[FloatArray, FloatArray]:
     """Parameters outside routed experts by unit, each name once on a stage; and those of both embedding and head."""
-    kinds = [_parameters(unit, keys, expert=False) for unit in graph.layer_kinds]
+    kinds = [_parameters(unit, keys, expert=False, trained=trained) for unit in graph.layer_kinds]
     sizes = LocalSizes({**graph.embedding.dims, **graph.head.dims}, keys)
     first = {p.name: p for p in graph.embedding.parameter_specs}
     last = {p.name: p for p in graph.head.parameter_specs}
@@ -105,9 +117,13 @@ def _dense_parameters(graph: ModelGraph, keys: OperatorKeys) -> tuple[FloatArray
         last |= {name: p for name, p in first.items() if name in further}
         ends.append({name: p for name, p in further.items() if name not in last})
         sizes = LocalSizes({**graph.mtp.dims, **graph.embedding.dims, **graph.head.dims}, keys)
-    columns = [_total((sizes.elements(p) for p in unit.values()), keys) for unit in ends]
-    shared = _total((sizes.elements(p) for name, p in first.items() if name in last), keys)
+    columns = [_total((sizes.elements(p) for p in _counted(unit.values(), trained)), keys) for unit in ends]
+    shared = _total((sizes.elements(p) for p in _counted(first.values(), trained) if p.name in last), keys)
     return np.stack([*kinds, *columns], axis=1), shared
+
+
+def _counted(parameters: Iterable[TensorSpec], trained: bool) -> list[TensorSpec]:
+    return [p for p in parameters if p.trainable or not trained]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +175,15 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "again_exposed_s": repeated,
         "saved_bytes": saved,
         "live_bytes": np.maximum(saved[:, :1] - saved, 0.0),
+        "attention_s": _total((t.forward_s + t.backward_s for t in _of_attention(unit, times)), keys),
         "expert_parameters": _parameters(unit, keys, expert=True),
+        "trained_expert": _parameters(unit, keys, expert=True, trained=True),
         "hbm_bytes": _total((t.hbm_bytes for t in times.values()), keys),
     }
+
+
+def _of_attention(unit: LayerGraph, times: dict[str, OperatorTime]) -> list[OperatorTime]:
+    return [times[o.name] for o in unit.operators if o.attention is not None]
 
 
 def _total(parts: Iterable[FloatArray], keys: OperatorKeys) -> FloatArray:
@@ -234,7 +256,8 @@ def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisatio
     if not is_layer(unit):
         return np.zeros_like(busy)
     stack, routed = machine.stack, is_routed(unit)
-    launch = (stack.kernels_per_layer + routed * stack.moe_kernels_per_layer) * stack.host_s_per_kernel
+    further = sum(1 for o in unit.operators if o.module == ADAPTER)
+    launch = (stack.kernels_per_layer + routed * stack.moe_kernels_per_layer + further) * stack.host_s_per_kernel
     excess = (busy**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - busy
     return np.asarray(excess + routed * synchronisation_s)
 
@@ -297,6 +320,6 @@ def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machin
     return _total(scores, keys) * machine.stack.score_saved_bytes
 
 
-def _parameters(unit: LayerGraph, keys: OperatorKeys, *, expert: bool) -> FloatArray:
-    sizes = LocalSizes(unit.dims, keys)
-    return _total((sizes.elements(p) for p in unit.parameter_specs if ("experts" in p.dims) == expert), keys)
+def _parameters(unit: LayerGraph, keys: OperatorKeys, *, expert: bool, trained: bool = False) -> FloatArray:
+    sizes, counted = LocalSizes(unit.dims, keys), _counted(unit.parameter_specs, trained)
+    return _total((sizes.elements(p) for p in counted if ("experts" in p.dims) == expert), keys)

@@ -8,6 +8,9 @@ inside B. With the schedule's chains `rows` and the tails of gradient exchange d
 and the stage that attains it is the critical one, whose parts are printed: M·compute, M·recompute, M·exposed, the chain
 beyond M·(F + B) as bubble, d, o.
 
+Where sequences are packed from documents, M·(f − 1)·attention is added and printed as bubble: what ranks wait for the one whose
+documents take the most attention (f of `models.lengths`).
+
     once a step    d = max(f·R, R − B) + max(f·G, G − F)      R reduction, G gathering, f the stack's exposed floor
     ZeRO 2, 3 where every pass exchanges: it takes max(c, x) + i·min(c, x)      c computing, x exchanging, i interference
 
@@ -160,13 +163,14 @@ def price(context: Context, batch: PlanBatch, key: IntArray) -> Prices:
     update = shared.state.update_s[shared.state_row]
     repeated = batch.micro_batches[:, None] * (tails.forward_s + tails.backward_s)
     data = repeated + tails.after_s
-    total = np.where(_present(context, batch, runs), chains + data + update, -1.0)
+    uneven = uneven_documents(context, batch, shared)
+    total = np.where(_present(context, batch, runs), chains + data + update + uneven, -1.0)
     critical = total.argmax(axis=1)
     at = (np.arange(len(batch)), critical)
     parts = _parts(batch, shared, critical, sends)
     parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
-    parts["bubble_s"] = np.maximum(chains[at] - batch.micro_batches * (forward + backward)[at], 0.0)
+    parts["bubble_s"] = np.maximum(chains[at] - batch.micro_batches * (forward + backward)[at], 0.0) + uneven[at]
     peak_run = memory.total_bytes.argmax(axis=1)
     return Prices(
         step_s=sum((parts[name] for name in TIME_PARTS), start=np.zeros(1)),
@@ -239,7 +243,7 @@ def tied_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
 
 def tied_bytes(context: Context) -> FloatArray:
     """Gradients of what embedding and head share, on one rank, [keys]."""
-    return context.tables.shared_parameters * float(context.problem.job.grad_bytes)
+    return context.tables.trained_shared * float(context.problem.job.grad_bytes)
 
 
 def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: FloatArray, backward: FloatArray) -> Tails:
@@ -260,6 +264,23 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
         backward_s=np.where(repeated, behind_backward, 0.0),
         after_s=np.where(repeated, np.where(zero == 2, updated, 0.0), once),
     )
+
+
+def uneven_documents(context: Context, batch: PlanBatch, shared: Shared) -> FloatArray:
+    """What all ranks of a stage wait for the one with the most attention, 0 where sequences are alike; [plans, runs]."""
+    packing = context.machine.packing
+    if packing is None:
+        return np.zeros((len(batch), shared.work.layers.shape[1]))
+    summed = np.where(every_pass(batch, context.problem.stack), 1, batch.micro_batches)
+    first, row = distinct(batch.dp, batch.cp, batch.micro_batch, summed)
+    columns = (column[first].tolist() for column in (batch.dp, batch.cp, batch.micro_batch, summed))
+    seq_len = context.keys.seq_len
+    factors = [
+        packing.imbalance(dp=dp, cp=cp, tokens=float(size * seq_len), micro_batches=count)
+        for dp, cp, size, count in zip(*columns, strict=True)
+    ]
+    excess = np.array(factors)[row] - 1.0
+    return (excess * batch.micro_batches)[:, None] * shared.work.attention_s[shared.row]
 
 
 def _behind(compute: FloatArray, exchange: FloatArray, interference: float) -> FloatArray:

@@ -1,17 +1,18 @@
 """Parameters, gradients and optimizer states: their bytes on a rank, their exchange, the time of the update.
 
-With D (dense) and E (expert) parameters of a rank after tensor and expert parallelism, and the group sizes
+With D (dense) and E (expert) parameters of a rank after tensor and expert parallelism, D' and E' those of them that are
+trained (all, without adapters and frozen modules), and the group sizes
 
     z = dp_shard · cp   ranks that share D           y = edp / dp_replicate   ranks that share E
 
     bytes         parameters   p·(D + E), / z and / y under ZeRO 3 (arXiv 1910.02054)
-                  gradients    g·(D + E), / z and / y from ZeRO 2 where they are reduced after every micro-batch
-                  optimizer    o·(D + E), / z and / y from ZeRO 1
-    exchange      ZeRO 0       all-reduce of g·D over dp·cp ranks, of g·E over edp ranks
-                  ZeRO 1, 2    reduce-scatter of g, all-gather of p, over z and y
-                  ZeRO 3       all-gather of p for each pass, reduce-scatter of g
+                  gradients    g·(D' + E'), / z and / y from ZeRO 2 where they are reduced after every micro-batch
+                  optimizer    o·(D' + E'), / z and / y from ZeRO 1
+    exchange      ZeRO 0       all-reduce of g·D' over dp·cp ranks, of g·E' over edp ranks
+                  ZeRO 1, 2    reduce-scatter of g, all-gather of p, of D' and E', over z and y
+                  ZeRO 3       all-gather of p of D and E for each pass, reduce-scatter of g of D' and E'
                   replicas     all-reduce of the shards over dp_replicate ranks
-    update        (a·(D/z + E/y) + b·(D + E)) / memory bandwidth
+    update        (a·(D'/z + E'/y) + b·(D' + E')) / memory bandwidth
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Held:
 
     Attributes:
         dense, expert: outside and inside routed experts.
+        trained_dense, trained_expert: those of them that are trained.
         largest: of the largest unit (layer, embedding, head).
         units: number of units.
         dense_shards, expert_shards: ranks that shard them, [plans, 1].
@@ -56,6 +58,8 @@ class Held:
 
     dense: FloatArray
     expert: FloatArray
+    trained_dense: FloatArray
+    trained_expert: FloatArray
     largest: FloatArray
     units: FloatArray
     dense_shards: IntArray
@@ -94,15 +98,18 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
         runs: how many runs to fill.
     """
     counts = splits.counts[batch.split, :runs]
-    dense = np.einsum("pru,pu->pr", counts, tables.dense_parameters[key])
-    expert = np.einsum("pru,pu->pr", counts, tables.expert_parameters[key])
     both_ends = counts[:, :, splits.kinds] * counts[:, :, splits.kinds + 1]
-    dense = dense - both_ends * tables.shared_parameters[key][:, None]
+
+    def total(table: FloatArray) -> FloatArray:
+        return np.asarray(np.einsum("pru,pu->pr", counts, table[key]))
+
     per_unit = tables.dense_parameters[key] + tables.expert_parameters[key]
     largest = np.where(counts > 0, per_unit[:, None, :], 0.0).max(axis=2)
     return Held(
-        dense=dense,
-        expert=expert,
+        dense=total(tables.dense_parameters) - both_ends * tables.shared_parameters[key][:, None],
+        expert=total(tables.expert_parameters),
+        trained_dense=total(tables.trained_dense) - both_ends * tables.trained_shared[key][:, None],
+        trained_expert=total(tables.trained_expert),
         largest=largest,
         units=np.maximum(counts.sum(axis=2), 1.0),
         dense_shards=(batch.dp_shard * batch.cp)[:, None],
@@ -116,6 +123,8 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     zero = batch.zero[:, None]
     own = h.dense + h.expert
     sharded = h.dense / h.dense_shards + h.expert / h.expert_shards
+    trained = h.trained_dense + h.trained_expert
+    trained_share = h.trained_dense / h.dense_shards + h.trained_expert / h.expert_shards
     width = job.precision.parameter_bytes
     state = job.optimizer.state_bytes(job.precision) + stack.optimizer_scratch_bytes
     parameters = width * np.where(zero >= 3, sharded, own)
@@ -126,14 +135,14 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
         each = _spread(exchange, own.shape, network)
         seconds[exchange.phase] += np.where(exchange.applies[:, None] > 0, each, 0.0)
     seconds["gather"] += np.where((zero == 1) | (zero == 2), stack.broadcast_s_per_rank * h.dense_shards, 0.0)
-    moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, sharded, own) + (
-        stack.optimizer_bytes_per_parameter * np.where(zero >= 3, sharded, own)
+    moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, trained_share, trained) + (
+        stack.optimizer_bytes_per_parameter * np.where(zero >= 3, trained_share, trained)
     )
     return StateTables(
         parameters_bytes=parameters,
-        gradients_bytes=job.grad_bytes * np.where(reduced, sharded, own),
-        optimizer_bytes=state * np.where(zero >= 1, sharded, own),
-        buffers_bytes=_buffers(batch, h, own, problem),
+        gradients_bytes=job.grad_bytes * np.where(reduced, trained_share, trained),
+        optimizer_bytes=state * np.where(zero >= 1, trained_share, trained),
+        buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
         update_s=memory_bound_s(machine.fit, machine.plain, moved),
@@ -156,17 +165,19 @@ def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateEx
     dense_stride, expert_stride = batch.tp, batch.etp * batch.ep
     dense_shards, expert_shards = h.dense_shards[:, 0], h.expert_shards[:, 0]
     pieces = np.where(every_pass(batch, problem.stack)[:, None], h.units, 1.0)
-    across = sharded * (replicas > 1)
+    across, whole = sharded * (replicas > 1), (zero >= 3)[:, None]
+    dense, expert = h.trained_dense, h.trained_expert
+    gathered, expert_gathered = np.where(whole, h.dense, dense), np.where(whole, h.expert, expert)
     inner, expert_inner = dense_shards * dense_stride, expert_shards * expert_stride
     rows = (
-        ("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * h.dense, 1 - sharded, "reduce"),
-        ("expert gradients", "all_reduce", batch.edp, expert_stride, grad * h.expert, 1 - sharded, "reduce"),
-        ("gradients", "reduce_scatter", dense_shards, dense_stride, grad * h.dense, sharded, "reduce"),
-        ("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * h.expert, sharded, "reduce"),
-        ("parameters", "all_gather", dense_shards, dense_stride, width * h.dense, sharded, "gather"),
-        ("expert parameters", "all_gather", expert_shards, expert_stride, width * h.expert, sharded, "gather"),
-        ("gradients", "all_reduce", replicas, inner, grad * h.dense / h.dense_shards, across, "reduce"),
-        ("expert gradients", "all_reduce", replicas, expert_inner, grad * h.expert / h.expert_shards, across, "reduce"),
+        ("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * dense, 1 - sharded, "reduce"),
+        ("expert gradients", "all_reduce", batch.edp, expert_stride, grad * expert, 1 - sharded, "reduce"),
+        ("gradients", "reduce_scatter", dense_shards, dense_stride, grad * dense, sharded, "reduce"),
+        ("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * expert, sharded, "reduce"),
+        ("parameters", "all_gather", dense_shards, dense_stride, width * gathered, sharded, "gather"),
+        ("expert parameters", "all_gather", expert_shards, expert_stride, width * expert_gathered, sharded, "gather"),
+        ("gradients", "all_reduce", replicas, inner, grad * dense / h.dense_shards, across, "reduce"),
+        ("expert gradients", "all_reduce", replicas, expert_inner, grad * expert / h.expert_shards, across, "reduce"),
     )
     return [_exchange(*row, pieces=pieces) for row in rows]
 
@@ -204,10 +215,11 @@ def _spread(exchange: StateExchange, shape: tuple[int, ...], network: Network) -
     return network.seconds(exchange.kind, size, stride, each).reshape(shape) * exchange.pieces
 
 
-def _buffers(batch: PlanBatch, h: Held, own: FloatArray, problem: Problem) -> FloatArray:
+def _buffers(batch: PlanBatch, h: Held, problem: Problem) -> FloatArray:
     """Gathered parameters under ZeRO 3 (two units, or the whole stage once a step), else gradient buckets."""
-    width = problem.job.precision.parameter_bytes
+    width, own = problem.job.precision.parameter_bytes, h.dense + h.expert
+    trained = h.trained_dense + h.trained_expert
     whole = (problem.stack.fsdp_gathers_per_step == "step") & (batch.pp > 1)
     gathered = np.where(whole[:, None], own, np.minimum(2 * h.largest, own)) * width
     bucket = np.where(batch.dp > 1, float(problem.stack.bucket_bytes), 0.0)[:, None]
-    return np.where(batch.zero[:, None] >= 3, gathered, np.minimum(bucket, own * problem.job.grad_bytes))
+    return np.where(batch.zero[:, None] >= 3, gathered, np.minimum(bucket, trained * problem.job.grad_bytes))

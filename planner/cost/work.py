@@ -26,6 +26,7 @@ class StageWork:
         again_s: recomputed forward time, with modes.
         again_exposed_s: exchange repeated under full recompute, with axes.
         saved_bytes, live_bytes: activations kept, and those of the layer being recomputed, with modes.
+        attention_s: of computing, attention cores both ways.
         hbm_bytes: device-memory traffic.
         layers: layers of the stage.
         logits: logits of one micro-batch where the stage holds the head.
@@ -43,6 +44,7 @@ class StageWork:
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
     live_bytes: FloatArray
+    attention_s: FloatArray
     hbm_bytes: FloatArray
     layers: FloatArray
     logits: FloatArray
@@ -83,6 +85,7 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         again_exposed_s=by_axis(tables.again_exposed_s),
         saved_bytes=by_mode(tables.saved_bytes),
         live_bytes=live,
+        attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],
         logits=counts[:, :, splits.kinds + 1] * tables.logits[key][:, None],

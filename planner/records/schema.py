@@ -282,6 +282,13 @@ class Assumption(Record):
     origin: Origin
 
 
+class Lora(Record):
+    """Low-rank adapters."""
+
+    rank: Degree
+    targets: Annotated[list[str], Field(min_length=1)]
+
+
 class TrainingInputs(Record):
     """The training job in full."""
 
@@ -290,6 +297,9 @@ class TrainingInputs(Record):
     precision: str
     optimizer: str
     grad_bytes: Degree
+    lora: Lora | None = Field(None, description="left out where no adapters are trained")
+    freeze: list[str] | None = Field(None, description="modules that are not trained; left out where all are")
+    length_histogram: list[Interval] | None = Field(None, description="length and count; left out where sequences are alike")
 
 
 class Calibration(Record):
@@ -320,6 +330,7 @@ class ModelIdentity(Record):
     active_parameters: Count
     buffers: Count
     mtp_parameters: Count
+    trainable_parameters: Count | None = Field(None, description="with adapters; left out where all parameters are trained")
     digest: str
 
 

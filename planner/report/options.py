@@ -63,7 +63,9 @@ Cluster = Annotated[
     option(INPUTS, "NODE:COUNT, NODE:COUNTxG or cluster YAML", metavar="C", autocompletion=_complete_nodes),
 ]
 SeqLen = Annotated[int | None, option(INPUTS, "tokens a sequence", metavar="S")]
-GlobalBatch = Annotated[int | None, option(INPUTS, "sequences a step", metavar="B")]
+GlobalBatch = Annotated[str | None, option(INPUTS, "sequences a step; plan: or a range 1024..2048", metavar="B")]
+TokensPerBatch = Annotated[int | None, option(INPUTS, "tokens a step, instead of --global-batch", metavar="N")]
+LengthHistogram = Annotated[str | None, option(INPUTS, "CSV or JSON of length,count: packed documents", metavar="FILE")]
 Gpus = Annotated[int | None, option(INPUTS, "use the first N GPUs", metavar="N")]
 Set = Annotated[list[str] | None, option(INPUTS, "what-if, as cluster.memory_bytes=96e9", "--set", metavar="KEY=VALUE")]
 
@@ -74,6 +76,8 @@ Framework = Annotated[str | None, option(JOB, "megatron torchtitan pytorch deeps
 Stack = Annotated[str | None, option(JOB, "stack profile; default: the framework's", metavar="ID")]
 MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each device (0)", metavar="GIB")]
 MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]
+Lora = Annotated[str | None, option(JOB, "train adapters alone: rank=16,targets=qkv+out_proj", metavar="K=V,...")]
+Freeze = Annotated[list[str] | None, option(JOB, "modules not to train: embeddings+attention", metavar="M+...")]
 Objective = Annotated[str, option(JOB, "throughput (default)", metavar="O")]
 
 Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]

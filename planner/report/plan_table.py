@@ -42,6 +42,8 @@ def header(result: Mapping[str, Any]) -> Any:
     active = ""
     if model["active_parameters"] != model["parameters"]:
         active = f" ({words.big(model['active_parameters'])} active)"
+    if model.get("trainable_parameters") is not None:
+        active += f", {words.big(model['trainable_parameters'])} trained"
     first = (
         f"{model['name']} on {cluster['name']}: {words.many(cluster['gpus'], 'GPU')}, {words.many(cluster['nodes'], 'node')}"
     )

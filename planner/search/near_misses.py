@@ -77,7 +77,12 @@ def _other_dtypes(problem: Problem, record: Record) -> list[Remedy]:
 
 
 def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
-    """The first doubling of the cluster on which some plan with the fixed axes fits, found by searching there."""
+    """The first doubling of the cluster on which some plan with the fixed axes fits, found by searching there.
+
+    None where no network is known that could join further nodes.
+    """
+    if problem.cluster.node.internode_bytes_per_s is None:
+        return []
     factor = 2
     while problem.cluster.gpus * factor <= MAX_GPUS:
         if problem.cluster.gpus * factor * problem.device.memory_bytes > least_state_bytes(problem):
@@ -95,8 +100,10 @@ def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
 def least_state_bytes(problem: Problem) -> float:
     """Parameters and optimizer states of the whole model, sharded over everything."""
     job = problem.job
-    each = job.precision.parameter_bytes + job.optimizer.state_bytes(job.precision)
-    return float(job.graph.parameters * each)
+    state = job.optimizer.state_bytes(job.precision)
+    if job.frozen:
+        return job.precision.parameter_bytes * job.graph.parameters + state * job.trained.trainable_parameters
+    return float(job.graph.parameters * (job.precision.parameter_bytes + state))
 
 
 def _scaled(cluster: Cluster, factor: int) -> Cluster:

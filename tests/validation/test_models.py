@@ -4,7 +4,7 @@ import pytest
 from rows import row
 
 from shardwright.errors import ShardwrightError, UnsupportedError
-from shardwright.planner.runs_families import family_of, is_hybrid, is_lora
+from shardwright.planner.runs_families import family_of, is_hybrid, is_lora, lora_rank
 from shardwright.planner.runs_model import model_of, preset_name
 
 BLANK = {"layers": None, "hidden": None, "ffn": None, "heads": None, "kv_heads": None, "head_dim": None, "vocab": None}
@@ -100,7 +100,7 @@ def test_experts_without_a_preset():
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"model": "Llama-2-70B [lora]"}, "LoRA"),
+        ({"model": "Llama-2-70B [qlora]"}, "QLoRA"),
         ({"model": "Nemotron-3-Nano-30B-A3B", "layers": None}, "recurrent"),
         ({"model": "Unheard-of", "layers": None, "hidden": None}, "full shape"),
         ({"model": "Unheard-of", "experts": 8, "topk": None}, "top-k"),
@@ -122,5 +122,8 @@ def test_names():
     assert family_of("something else") is None
     assert is_lora("X [lora]")
     assert not is_lora("Llorana-7B")
+    assert lora_rank("fp8; LoRA rank-8 fine-tune") == 8
+    assert lora_rank("lora, r=64") == 64
+    assert lora_rank("LoRA fine-tune; rank 0 of 16 failed") is None
     assert is_hybrid("Nemotron-H-8B")
     assert not is_hybrid("Nemotron-4-340B")

@@ -12,6 +12,7 @@ from rows import fake_estimate, row
 
 from shardwright.documents import rounded
 from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError
+from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.validation import UNSCORED_GROUPS, site_shift, validate
@@ -83,13 +84,22 @@ def test_out_of_memory_runs_and_memory_only_runs(tmp_path):
 
 
 def test_skipped_rows_are_counted_with_a_reason(tmp_path):
-    lora, blank = row(model="Llama-2-7B [lora]"), row(step_time_s=None)
+    lora, blank = row(model="Llama-2-7B [qlora]"), row(step_time_s=None)
     _, rows, summary = found(tmp_path, lora, blank, row())
     assert [r["status"] for r in rows] == ["skipped", "skipped", "ok"]
     assert "LoRA" in rows[0]["reason"]
     assert "neither a time nor a memory" in rows[1]["reason"]
     assert rows[2]["reason"] is None
     assert (summary["rows"], summary["scored"], summary["skipped"]) == (3, 1, 2)
+
+
+def test_runs_of_adapters_are_priced_as_such(tmp_path):
+    lora = {"model": "Llama-2-7B [lora]"}
+    runs = row(), row(**lora), row(**lora, notes="LoRA rank-256")
+    _, rows, summary = found(tmp_path, *runs, estimator=estimate_degrees)
+    assert summary["scored"] == 3
+    full, small, large = (r["predicted_step_time_s"] for r in rows)
+    assert small < large < full
 
 
 def test_flagged_rows_and_unscored_groups_are_reported_and_not_averaged(tmp_path):
