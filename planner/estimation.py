@@ -103,9 +103,10 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     """
     from shardwright.planner.schema import read_plan, read_result
 
-    inputs, saved = read_plan(source, rank)
+    document = read_result(source)
+    inputs, saved = read_plan(document if str(source) == "-" else source, rank)
     problem = problem_from_inputs(inputs, options.overrides if options else ())
-    problem = replace(problem, assumptions=_with_saved_origins(problem, read_result(source)["assumptions"]))
+    problem = replace(problem, assumptions=_with_saved_origins(problem, document["assumptions"]))
     record = estimate_degrees(problem, _degrees_saved(saved))
     if not (options and options.overrides):
         _check_unchanged(saved["parallel"], record["parallel"])

@@ -128,12 +128,20 @@ def _counted(parameters: Iterable[TensorSpec], trained: bool) -> list[TensorSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
-    """Exchange of one unit by axis, [keys, axes]."""
+    """Exchange of one unit by axis, [keys, axes].
+
+    Attributes:
+        exposed_forward_s, exposed_backward_s: what nothing hides.
+        total_forward_s, total_backward_s: all of it.
+        left_forward_s, left_backward_s: what the stack would hide but computing is too short for, all axes, [keys].
+    """
 
     exposed_forward_s: FloatArray
     exposed_backward_s: FloatArray
     total_forward_s: FloatArray
     total_backward_s: FloatArray
+    left_forward_s: FloatArray
+    left_backward_s: FloatArray
 
 
 def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> list[LayerCollective]:
@@ -156,10 +164,8 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     exchange = _exchange(unit, sizes, keys, machine, network, times)
     forward = _total((t.forward_s for t in times.values()), keys)
     backward = _total((t.backward_s for t in times.values()), keys)
-    ring = LAYER_AXES.index("cp")
-    busy_forward, busy_backward = forward + exchange.exposed_forward_s[:, ring], backward + exchange.exposed_backward_s[:, ring]
-    host_forward = _host_s(unit, machine, busy_forward, machine.stack.moe_host_forward_s)
-    host_backward = _host_s(unit, machine, busy_backward, machine.stack.moe_host_backward_s)
+    host_forward = _host_s(unit, machine, forward + exchange.left_forward_s, machine.stack.moe_host_forward_s)
+    host_backward = _host_s(unit, machine, backward + exchange.left_backward_s, machine.stack.moe_host_backward_s)
     saved = _saved_bytes(unit, sizes, keys, machine)
     repeated = exchange.exposed_forward_s * is_layer(unit)
     return {
@@ -209,6 +215,8 @@ def _exchange(
         exposed_backward_s=total[1] - hidden[1],
         total_forward_s=total[0],
         total_backward_s=total[1],
+        left_forward_s=(wanted[0] - hidden[0]).sum(axis=1),
+        left_backward_s=(wanted[1] - hidden[1]).sum(axis=1),
     )
 
 
@@ -250,8 +258,8 @@ def is_layer(unit: LayerGraph) -> bool:
 def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisation_s: float) -> FloatArray:
     """What launches and host synchronisation add to a pass of a layer that keeps the device busy for so long.
 
-    Waiting for the ring of context parallelism counts as busy: the host launches ahead meanwhile, so that faster
-    computing, which hides less of the ring, never slows a layer down.
+    Waiting for exchange that computing was too short to hide counts as busy: the host launches ahead meanwhile, so that
+    faster computing, which hides less, never slows a layer down.
     """
     if not is_layer(unit):
         return np.zeros_like(busy)
