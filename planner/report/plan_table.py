@@ -19,6 +19,9 @@ from shardwright.planner.report.time_table import where_the_step_goes
 SCHEDULES = {"interleaved-1f1b": "inter", "dualpipe-v": "dual-v"}
 RECOMPUTE = {"selective": "sel"}
 BAR, SHORTEST_BAR = 8, 3
+TIGHT = 0.95
+"""Share of a device above which a run that fits is marked."""
+
 LEFT = ("sched", "recomp")
 
 
@@ -81,8 +84,13 @@ def _row(plan: Mapping[str, Any], optional: Sequence[str]) -> tuple[str, ...]:
         words.seconds(predicted["step_time_s"], 4),
         words.count(predicted["tokens_per_s_per_gpu"]),
         words.percent(predicted["mfu"]).removesuffix(" %"),
-        words.gib(plan["memory"]["peak_bytes"]),
+        words.gib(plan["memory"]["peak_bytes"]) + ("!" if _is_tight(plan) else ""),
     )
+
+
+def _is_tight(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan fits with so little to spare that such runs fail now and then."""
+    return bool(plan["memory"]["peak_bytes"] > TIGHT * plan["memory"]["capacity_bytes"])
 
 
 def optional_columns(plans: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -152,8 +160,11 @@ def _expert(parallel: Mapping[str, Any]) -> str:
 def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
     capacity = words.gib(plans[0]["memory"]["capacity_bytes"])
     legend = (
-        f"GiB: fullest rank, of {capacity}. Plans of one tie differ by less than the model can tell; the simplest comes first."
+        f"GiB: fullest rank, of {capacity}. z: ZeRO stage, mb: micro-batch. Plans of one tie are nearer to each other than the "
+        "model tells plans of one job apart; the simplest comes first."
     )
+    if any(map(_is_tight, plans)):
+        legend += f" !: above {TIGHT:.0%} of the device; such runs fail now and then."
     lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
     unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
     return [paragraph(legend, style="dim"), *unlaunchable]

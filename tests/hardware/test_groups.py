@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shardwright.errors import InvalidValueError
 from shardwright.hardware.catalog import load_cluster, load_node, node_from_dict
 from shardwright.hardware.cluster import Cluster, NodeGroup
-from shardwright.hardware.groups import GroupShape, group_shape
+from shardwright.hardware.groups import GroupShape, group_shape, pair_shape
 
 PAIRS = node_from_dict({"base": "dgx-h100", "id": "pairs", "gpus": 4, "scaleup_domain_gpus": 2})
 TWO_NODE_DOMAIN = node_from_dict({"base": "gb200-nvl72", "id": "small-rack", "scaleup_domain_gpus": 8})
@@ -127,3 +127,34 @@ def test_large_clusters_and_strides() -> None:
 def test_impossible_groups_are_refused(size: int, stride: int) -> None:
     with pytest.raises(InvalidValueError):
         group_shape(load_cluster("dgx-h100:1"), size, stride)
+
+
+def places_of(cluster: Cluster) -> list[tuple[int, int]]:
+    """Node and domain of every rank of a cluster of one kind of node, by walking it."""
+    group, made = cluster.groups[0], []
+    inside = group.node.scaleup_domain_gpus
+    for index in range(group.count):
+        for gpu in range(group.gpus_per_node):
+            domain = index // (inside // group.node.gpus) if inside >= group.node.gpus else 100 * index + gpu // inside
+            made.append((index, domain))
+    return made
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:4", "dgx-h100:5x6", "gb200-nvl72:36", "l40s-pcie-4:3", "dgx1-v100-32g:2"])
+@pytest.mark.parametrize("distance", [1, 2, 3, 4, 5, 8, 11])
+def test_the_worst_pair_at_a_distance_is_found_wherever_it_starts(spec: str, distance: int) -> None:
+    cluster = load_cluster(spec)
+    if distance >= cluster.gpus:
+        pytest.skip("no two ranks are so far apart")
+    places = places_of(cluster)
+    pairs = [(places[x], places[x + distance]) for x in range(len(places) - distance)]
+    across = max((a[0] != b[0]) and (a[1] != b[1]) for a, b in pairs)
+    shape = pair_shape(cluster, distance)
+    assert shape.size == 2
+    assert (shape.islands == 2) == across
+    assert shape.domains == 1 + max(a[1] != b[1] for a, b in pairs)
+
+
+def test_a_pair_needs_two_ranks() -> None:
+    with pytest.raises(InvalidValueError, match="distance"):
+        pair_shape(load_cluster("dgx-h100:1"), 8)
