@@ -7,6 +7,7 @@ import pytest
 
 from shardwright.errors import ConflictError
 from shardwright.hardware.catalog import load_cluster
+from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS
 from shardwright.planner.estimation import degrees_of, estimate_degrees
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.search.near_misses import near_misses
@@ -58,6 +59,19 @@ def test_near_misses_are_the_leanest_candidates(case):
     assert shortages == sorted(shortages)
 
 
+def after(problem, miss, change):
+    """The record of a near miss after a change of its degrees, or of what the job keeps (`--grad-dtype bf16`)."""
+    option, _, value = change.partition(" ")
+    job = problem.job
+    if option == "--grad-dtype":
+        job = replace(job, grad_bytes=GRAD_DTYPES[value])
+    elif option == "--optimizer":
+        job = replace(job, optimizer=OPTIMIZERS[value])
+    else:
+        return estimate_degrees(problem, changed_degrees(degrees_of(miss), change))
+    return estimate_degrees(replace(problem, job=job), degrees_of(miss))
+
+
 def changed_degrees(degrees, change):
     """The plan after a change such as `tp 8`, `micro-batch 1`, `zero 2` or `recompute full`."""
     name, value = change.rsplit(" ", 1)
@@ -79,7 +93,7 @@ def test_every_remedy_does_what_it_says(case):
             assert isinstance(remedy["feasible"], bool)
             if "nodes" in remedy["change"]:
                 continue
-            again = estimate_degrees(problem, changed_degrees(degrees_of(miss), remedy["change"]))
+            again = after(problem, miss, remedy["change"])
             assert again["feasible"] == remedy["feasible"]
             assert again["predicted"]["step_time_s"] == pytest.approx(remedy["step_time_s"], rel=1e-9)
             assert again["memory"]["peak_bytes"] < miss["memory"]["peak_bytes"]
@@ -124,7 +138,7 @@ def test_remedies_of_a_plan_that_nearly_fits_are_feasible(fix, wanted):
         for remedy in feasible:
             if "nodes" in remedy["change"]:
                 continue
-            again = estimate_degrees(problem, changed_degrees(degrees_of(miss), remedy["change"]))
+            again = after(problem, miss, remedy["change"])
             assert again["feasible"], remedy["change"]
             assert again["memory"]["peak_bytes"] <= again["memory"]["capacity_bytes"]
 
