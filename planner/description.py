@@ -16,7 +16,7 @@ from shardwright.planner.communication import communication_rows
 from shardwright.planner.cost.memory import PARTS, meters
 from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
 from shardwright.planner.cost.stages import Split, intervals
-from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
@@ -60,7 +60,7 @@ def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) 
 
 def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
     """The columns that rules read."""
-    partial = (batch.recompute == RECOMPUTE_MODES.index("full")) & (batch.recompute_layers < 2**31 - 1)
+    partial = (batch.recompute == RECOMPUTE_MODES.index("full")) & (batch.recompute_layers < ALL_LAYERS)
     return {
         "tp": batch.tp,
         "sp": batch.sp,
@@ -118,7 +118,7 @@ def stage_records(problem: Problem, parallel: Record, split: Split, prices: Pric
     """One record a pipeline rank."""
     mesh = DeviceMesh(axes=tuple((a, parallel[a]) for a in ("pp", "dp", "cp", "tp")))
     layers, memory = intervals(split), prices.memory
-    mtp = ["mtp"] if problem.graph.mtp is not None and problem.graph.mtp_layers else []
+    mtp = ["mtp"] if problem.graph.mtp is not None else []
     made = []
     for rank in range(split.pp):
         parts = {name: int(getattr(memory, name)[index, rank]) for name in PARTS}

@@ -101,10 +101,10 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     Raises:
         ShardwrightError: the file is damaged, or has no such rank.
     """
-    from shardwright.planner.schema import read_plan, read_result
+    from shardwright.planner.schema import plan_of, read_result
 
     document = read_result(source)
-    inputs, saved = read_plan(document if str(source) == "-" else source, rank)
+    inputs, saved = plan_of(document, rank, "the result" if isinstance(source, Mapping) else str(source))
     problem = problem_from_inputs(inputs, options.overrides if options else ())
     problem = replace(problem, assumptions=_with_saved_origins(problem, document["assumptions"]))
     record = estimate_degrees(problem, _degrees_saved(saved))

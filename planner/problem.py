@@ -20,7 +20,7 @@ from shardwright.hardware.device import Device
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
 from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.catalog import load_model, model_from_dict
-from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS
+from shardwright.models.dtypes import PRECISIONS, grad_bytes_of, optimizer_of, precision_of
 from shardwright.models.graph import ModelGraph
 from shardwright.models.job import TrainingJob
 from shardwright.models.length_files import read_lengths
@@ -161,8 +161,8 @@ def build_problem(
         graph=graph,
         seq_len=seq_len,
         global_batch=global_batch,
-        precision=PRECISIONS[_one_of("precision", chosen.precision, PRECISIONS, "--precision")],
-        optimizer=OPTIMIZERS[_one_of("optimizer", chosen.optimizer, OPTIMIZERS, "--optimizer")],
+        precision=precision_of(chosen.precision),
+        optimizer=optimizer_of(chosen.optimizer),
         grad_bytes=_grad_bytes(chosen, stack),
         frozen=_frozen(chosen),
         lengths=read_lengths(Path(chosen.length_histogram)) if chosen.length_histogram is not None else None,
@@ -197,8 +197,8 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
         graph=graph,
         seq_len=training["seq_len"],
         global_batch=training["global_batch"],
-        precision=PRECISIONS[_one_of("precision", training["precision"], PRECISIONS, "inputs.training.precision")],
-        optimizer=OPTIMIZERS[_one_of("optimizer", training["optimizer"], OPTIMIZERS, "inputs.training.optimizer")],
+        precision=precision_of(training["precision"]),
+        optimizer=optimizer_of(training["optimizer"]),
         grad_bytes=training["grad_bytes"],
         frozen=FrozenSpec.from_dict(training),
         lengths=Lengths.from_list(training["length_histogram"]) if training.get("length_histogram") else None,
@@ -249,7 +249,7 @@ def _one_of(kind: str, given: str, known: Sequence[str] | Mapping[str, Any], whe
 def _grad_bytes(options: PricingOptions, stack: StackProfile) -> int:
     if options.grad_dtype is None:
         return stack.grad_bytes
-    return GRAD_DTYPES[_one_of("gradient dtype", options.grad_dtype, GRAD_DTYPES, "--grad-dtype")]
+    return grad_bytes_of(options.grad_dtype)
 
 
 def _frozen(options: PricingOptions) -> FrozenSpec:

@@ -144,8 +144,12 @@ def read_plan(source: str | Path | Mapping[str, Any], rank: int = 1) -> tuple[di
     Raises:
         ShardwrightError: as `read_result`; and a rank the file does not have.
     """
-    data = read_result(source)
     name = "the result" if isinstance(source, Mapping) else str(source)
+    return plan_of(read_result(source), rank, name)
+
+
+def plan_of(data: dict[str, Any], rank: int, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One plan of a document that `read_result` read, as `read_plan` returns it; `name` is for messages."""
     plans = data["plans"] if data["kind"] == "plan-result" else [data]
     if not plans:
         message = f"{name} holds no plan: nothing fitted"

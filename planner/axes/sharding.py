@@ -16,7 +16,6 @@ experts' tensor-parallel group gathers the rows of all its members.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
@@ -129,9 +128,3 @@ class LocalSizes:
 def has_tensor_dim(dims: Iterable[str]) -> bool:
     """Whether any of the dims is divided by tensor parallelism."""
     return any(ROLES.get(name) == "tensor" for name in dims)
-
-
-def padded_vocabulary(vocab: int, tp: int) -> int:
-    """Rows of the embedding after padding."""
-    multiple = VOCAB_MULTIPLE * tp
-    return math.ceil(vocab / multiple) * multiple

@@ -83,7 +83,7 @@ class UnitTables:
 
 def units_of(graph: ModelGraph) -> tuple[LayerGraph, ...]:
     """Layer kinds, then embedding, head and the multi-token-prediction block if there is one."""
-    extra = (graph.mtp,) if graph.mtp is not None and graph.mtp_layers else ()
+    extra = (graph.mtp,) if graph.mtp is not None else ()
     return (*graph.layer_kinds, graph.embedding, graph.head, *extra)
 
 
@@ -112,7 +112,7 @@ def _dense_parameters(graph: ModelGraph, keys: OperatorKeys, *, trained: bool = 
     first = {p.name: p for p in graph.embedding.parameter_specs}
     last = {p.name: p for p in graph.head.parameter_specs}
     ends = [first, last]
-    if graph.mtp is not None and graph.mtp_layers:
+    if graph.mtp is not None:
         further = {p.name: p for p in graph.mtp.parameter_specs if "experts" not in p.dims}
         last |= {name: p for name, p in first.items() if name in further}
         ends.append({name: p for name, p in further.items() if name not in last})

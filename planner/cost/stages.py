@@ -97,7 +97,7 @@ def fold(graph: ModelGraph, splits: Sequence[Split], *, every_rank: bool = False
     prefix = _prefix_counts(graph)
     folded = [_folded(split, prefix, graph, every_rank) for split in splits]
     widest = max(len(first) for _, first, _ in folded)
-    counts = np.zeros((len(splits), widest, prefix.shape[1] + 2 + _has_mtp(graph)))
+    counts = np.zeros((len(splits), widest, prefix.shape[1] + 2 + (graph.mtp is not None)))
     first_rank = np.ones((len(splits), widest), dtype=np.int64)
     last_rank = np.zeros((len(splits), widest), dtype=np.int64)
     for index, (rows, first, last) in enumerate(folded):
@@ -122,10 +122,6 @@ def intervals(split: Split) -> list[list[list[int] | None]]:
     return [[spans[v * split.pp + rank] for v in range(split.vpp)] for rank in range(split.pp)]
 
 
-def _has_mtp(graph: ModelGraph) -> bool:
-    return graph.mtp is not None and graph.mtp_layers > 0
-
-
 def _prefix_counts(graph: ModelGraph) -> IntArray:
     """Layers of each kind among the first n, [layers + 1, kinds]."""
     kinds = np.zeros((graph.layers + 1, len(graph.layer_kinds)), dtype=np.int64)
@@ -137,9 +133,9 @@ def _folded(split: Split, prefix: IntArray, graph: ModelGraph, every_rank: bool)
     bounds = np.concatenate(([0], np.cumsum(split.chunks)))
     by_chunk = np.diff(prefix[bounds], axis=0)
     by_rank = by_chunk.reshape(split.vpp, split.pp, -1).sum(axis=0)
-    ends = np.zeros((split.pp, 2 + _has_mtp(graph)), dtype=np.int64)
+    ends = np.zeros((split.pp, 2 + (graph.mtp is not None)), dtype=np.int64)
     ends[0, 0] = ends[-1, 1] = 1
-    if _has_mtp(graph):
+    if graph.mtp is not None:
         ends[-1, 2] = graph.mtp_layers
     rows = np.concatenate((by_rank, ends), axis=1)
     changes = np.ones(split.pp, dtype=bool)
