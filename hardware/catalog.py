@@ -7,7 +7,8 @@ preset files list. Presets are read through `importlib.resources`, each once.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,13 +19,15 @@ from shardwright.errors import InvalidValueError, ShardwrightError, unknown_name
 from shardwright.hardware.cluster import MAX_NODES, Cluster, Node, NodeGroup
 from shardwright.hardware.device import Device
 from shardwright.hardware.fabric import checked_fabrics
+from shardwright.hardware.hostlist import expand
+from shardwright.hardware.topology_records import Excluded, Network
 
 _FORM = (
     "write NODE:COUNT (dgx-h100:16), NODE:COUNTxG with G usable GPUs a node (dgx-a100-80g:1x7), or the path of a cluster YAML"
 )
 _COUNT = re.compile(r"([0-9]+)(?:[xX]([0-9]+))?")
 _ALIASES = re.compile(r"(?m)^aliases:\s*\[(.*)\]\s*$")
-_FILE_SUFFIXES = (".yaml", ".yml", ".json")
+FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def node_ids() -> tuple[str, ...]:
@@ -55,11 +58,13 @@ def load_node(name: str) -> Node:
     return _node(_resolved("nodes", "node preset", name))
 
 
-def load_cluster(text: str) -> Cluster:
+def load_cluster(text: str, *, node: str | None = None, device: str | None = None) -> Cluster:
     """The cluster that a command line names.
 
     Args:
         text: ``NODE:COUNT``, ``NODE:COUNTxG``, or the path of a cluster YAML or JSON file.
+        node: node preset that fills what a file leaves null.
+        device: device preset that fills the devices a file leaves null.
 
     Raises:
         InvalidValueError: neither of these forms, or a count out of range.
@@ -67,34 +72,39 @@ def load_cluster(text: str) -> Cluster:
         DamagedFileError: a file that cannot be read.
     """
     given = text.strip()
-    if given.lower().endswith(_FILE_SUFFIXES):
-        return read_cluster(Path(given))
+    if given.lower().endswith(FILE_SUFFIXES):
+        return read_cluster(Path(given), node=node, device=device)
     name, colon, count = given.rpartition(":")
     if not colon:
         raise _no_count(given)
     match = _COUNT.fullmatch(count.strip())
     if not match:
         raise InvalidValueError(f"{_short(count)} in {_short(given)} is no count of nodes", where="cluster", hint=_FORM)
-    node = _named_node(name.strip(), given)
+    found = _named_node(name.strip(), given)
     nodes = _bounded(match.group(1), MAX_NODES, f"{_short(given)} asks for {{}} nodes")
     usable = (
-        _bounded(match.group(2), node.gpus, f"{_short(given)} asks for {{}} usable GPUs a node")
+        _bounded(match.group(2), found.gpus, f"{_short(given)} asks for {{}} usable GPUs a node")
         if match.group(2)
-        else node.gpus
+        else found.gpus
     )
-    shown = f"{node.id}:{nodes}" + (f"x{usable}" if match.group(2) else "")
-    return Cluster(name=shown, groups=(NodeGroup(node=node, count=nodes, gpus_per_node=usable),))
+    shown = f"{found.id}:{nodes}" + (f"x{usable}" if match.group(2) else "")
+    return Cluster(name=shown, groups=(NodeGroup(node=found, count=nodes, gpus_per_node=usable),))
 
 
-def read_cluster(path: Path) -> Cluster:
+def read_cluster(path: Path, *, node: str | None = None, device: str | None = None) -> Cluster:
     """The cluster of a YAML or JSON file.
+
+    Args:
+        path: the file.
+        node: node preset that fills what the file leaves null.
+        device: device preset that fills the devices the file leaves null.
 
     Raises:
         DamagedFileError: the file cannot be read as such.
         UnknownNameError: an unknown key or preset, with its line.
-        InvalidValueError: a value out of range, with its line.
+        InvalidValueError: a value out of range, or a node or device that is null and not given here, with its line.
     """
-    return _from_document(documents.read_document(path))
+    return _from_document(documents.read_document(path), node, device)
 
 
 def cluster_from_dict(data: Mapping[str, Any]) -> Cluster:
@@ -149,25 +159,74 @@ def device_from_dict(data: Mapping[str, Any]) -> Device:
     return Device.from_dict(values)
 
 
-def _from_document(document: documents.Document) -> Cluster:
+def _from_document(document: documents.Document, node: str | None = None, device: str | None = None) -> Cluster:
     from shardwright.hardware.schema import ClusterFile
 
     checked = documents.validate(ClusterFile, document)
+    if node is not None and all(known_whole(group.node_data()) for group in checked.groups):
+        hint = "set the fields that differ, such as cluster.internode_bytes_per_s"
+        raise InvalidValueError(f"{document.source} names every node; {node} is not needed", where="cluster.node", hint=hint)
     groups = []
     for index, group in enumerate(checked.groups):
-        try:
-            groups.append(_group(group.node_data(), group.count, group.gpus_per_node))
-        except ShardwrightError as error:
-            error.where = (
-                document.place("groups", index, *error.where.split(".")) if error.where else document.place("groups", index)
-            )
-            raise
-    return Cluster(name=checked.name, groups=tuple(groups))
+        with _placed(document, "groups", index):
+            known = filled_node(group.node_data(), node, device)
+            groups.append(_group(known, group.count, group.gpus_per_node, group.hosts))
+    with _placed(document):
+        network = None if checked.network is None else Network.from_dict(checked.network.model_dump(exclude_unset=True))
+        excluded = tuple(Excluded.from_dict(entry.model_dump()) for entry in checked.excluded)
+        return Cluster(name=checked.name, groups=tuple(groups), network=network, excluded=excluded)
 
 
-def _group(node: str | Mapping[str, Any], count: int, usable: int | None) -> NodeGroup:
+@contextmanager
+def _placed(document: documents.Document, *keys: str | int) -> Iterator[None]:
+    """Adds the line of the document to errors raised inside."""
+    try:
+        yield
+    except ShardwrightError as error:
+        error.where = document.place(*keys, *(error.where.split(".") if error.where else ()))
+        raise
+
+
+def filled_node(given: str | Mapping[str, Any] | None, node: str | None, device: str | None) -> str | Mapping[str, Any]:
+    """A node of a file with what it leaves null taken from presets.
+
+    Args:
+        given: preset name, fields, or None.
+        node: node preset for fields that are null.
+        device: device preset where the device is null; link rates that are null as well then follow from it.
+
+    Raises:
+        InvalidValueError: the node or its device stays unknown.
+    """
+    if given is None:
+        if node is None:
+            raise _unknown("node", "the node", "dgx-h100")
+        return node
+    if isinstance(given, str) or known_whole(given):
+        return given
+    preset = {} if node is None else {key: value for key, value in load_node(node).to_dict().items() if key != "id"}
+    chosen = device if device is not None else preset.get("device")
+    if chosen is None:
+        raise _unknown("node.device", "the device (accelerator)", "h100-sxm5-80g")
+    known = {key: value for key, value in given.items() if value is not None}
+    return {**preset, **known, "device": chosen}
+
+
+def known_whole(given: str | Mapping[str, Any] | None) -> bool:
+    """Whether a node of a file, as given there, leaves neither itself nor its device null."""
+    return given is not None and (isinstance(given, str) or "device" not in given or given["device"] is not None)
+
+
+def _unknown(key: str, what: str, example: str) -> InvalidValueError:
+    name = key.rpartition(".")[2]
+    hint = f"add --set cluster.{name}={example}, or write that preset for {key} (shardwright show {name}s)"
+    return InvalidValueError(f"{what} is not known", where=key, hint=hint)
+
+
+def _group(node: str | Mapping[str, Any], count: int, usable: int | None, hosts: str | None) -> NodeGroup:
     made = load_node(node) if isinstance(node, str) else node_from_dict(node)
-    return NodeGroup(node=made, count=count, gpus_per_node=made.gpus if usable is None else usable)
+    names = () if hosts is None else expand(hosts)
+    return NodeGroup(node=made, count=count, gpus_per_node=made.gpus if usable is None else usable, hosts=names)
 
 
 def _with_device_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ domain holds usable GPUs only. `graph` gives the networkx view with one-way band
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from shardwright.documents import digest
 from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.hardware import checks
 from shardwright.hardware.device import Device, make_record
+from shardwright.hardware.hostlist import compress
+from shardwright.hardware.topology_records import Excluded, Network, NodeLayout
 
 if TYPE_CHECKING:
     import networkx
@@ -53,6 +56,7 @@ class Node:
         host_memory_bytes: memory of the host.
         sources: where the figures come from.
         notes: what a user should know.
+        layout: the machine from inside, where a topology was read; presets have none.
     """
 
     id: str
@@ -73,6 +77,7 @@ class Node:
     host_memory_bytes: int | None = None
     sources: tuple[str, ...] = ()
     notes: str = ""
+    layout: NodeLayout | None = None
 
     def __post_init__(self) -> None:
         checks.identifier("node.id", self.id)
@@ -91,6 +96,8 @@ class Node:
                 where="node.scaleup_domain_gpus",
                 hint="one must be a multiple of the other",
             )
+        if self.layout is not None:
+            self.layout.check(self.gpus)
 
     @property
     def nodes_per_domain(self) -> int:
@@ -99,8 +106,9 @@ class Node:
 
     def to_dict(self) -> dict[str, Any]:
         """Every field as JSON values; `from_dict` reads it back to an equal record."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {**plain, "device": self.device.to_dict(), "sources": list(self.sources)}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "layout"}
+        layout = {} if self.layout is None else {"layout": self.layout.to_dict()}
+        return {**plain, "device": self.device.to_dict(), "sources": list(self.sources), **layout}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Node:
@@ -116,6 +124,8 @@ class Node:
             values["device"] = Device.from_dict(device)
         elif not isinstance(device, Device):
             raise InvalidValueError("node.device is missing", where="node.device", hint="give a device")
+        if isinstance(values.get("layout"), Mapping):
+            values["layout"] = NodeLayout.from_dict(values["layout"])
         made: Node = make_record(Node, "node", values, _FLOATS, ("sources",))
         return made
 
@@ -138,15 +148,20 @@ class NodeGroup:
         node: the machine.
         count: how many.
         gpus_per_node: usable GPUs of each (the first ones).
+        hosts: their names in rank order; empty where they have none.
     """
 
     node: Node
     count: int
     gpus_per_node: int
+    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checks.whole("count", self.count, 1, MAX_NODES)
         checks.whole("gpus_per_node", self.gpus_per_node, 1, self.node.gpus)
+        if self.hosts and len(self.hosts) != self.count:
+            message = f"{len(self.hosts)} host names for {self.count} nodes"
+            raise ConflictError(message, where="hosts", hint="name each node once, or leave the names out")
 
     @property
     def gpus(self) -> int:
@@ -161,10 +176,14 @@ class Cluster:
     Attributes:
         name: how it was asked for, or its name in the file.
         groups: in rank order.
+        network: the switches between the nodes, where a topology was read; presets have none.
+        excluded: hosts and GPUs out of use.
     """
 
     name: str
     groups: tuple[NodeGroup, ...]
+    network: Network | None = None
+    excluded: tuple[Excluded, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -172,6 +191,7 @@ class Cluster:
         checks.shown_name("cluster name", self.name)
         checks.whole("nodes of the cluster", self.nodes, 1, MAX_NODES)
         checks.whole("GPUs of the cluster", self.gpus, 1, MAX_GPUS)
+        _check_hosts(self)
 
     @property
     def gpus(self) -> int:
@@ -227,7 +247,9 @@ class Cluster:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `catalog.cluster_from_dict` reads it back to an equal record."""
-        return {"name": self.name, "groups": [_group_dict(g) for g in self.groups]}
+        network = {} if self.network is None else {"network": self.network.to_dict()}
+        excluded = {"excluded": [entry.to_dict() for entry in self.excluded]} if self.excluded else {}
+        return {"name": self.name, "groups": [_group_dict(g) for g in self.groups], **network, **excluded}
 
     def truncated(self, gpus: int) -> Cluster:
         """The cluster of the first `gpus` usable GPUs.
@@ -238,7 +260,7 @@ class Cluster:
         checks.whole("gpus", gpus, 1, self.gpus)
         if gpus == self.gpus:
             return self
-        return Cluster(name=f"{self.name} first {gpus}", groups=tuple(_first(self.groups, gpus)))
+        return dataclasses.replace(self, name=f"{self.name} first {gpus}", groups=tuple(_first(self.groups, gpus)))
 
     def in_equal_blocks(self) -> Cluster:
         """The cluster as schedulers hand it out where a scale-up domain spans nodes and one is not enough.
@@ -263,7 +285,7 @@ class Cluster:
             InvalidValueError: a value out of range.
         """
         groups = tuple(dataclasses.replace(g, node=_changed(g.node, changes)) for g in self.groups)
-        return Cluster(name=self.name, groups=groups)
+        return dataclasses.replace(self, groups=groups)
 
     def graph(self, *, folded: bool = False) -> networkx.DiGraph[str]:
         """The networkx view; see `shardwright.hardware.topology.cluster_graph`."""
@@ -272,8 +294,20 @@ class Cluster:
         return cluster_graph(self, folded=folded)
 
 
+def _check_hosts(cluster: Cluster) -> None:
+    named = [host for group in cluster.groups for host in group.hosts]
+    twice = next((host for host, count in Counter(named).items() if count > 1), None) if named else None
+    if twice is not None:
+        raise ConflictError(f"host {twice} is named twice", where="groups.hosts", hint="name each node once")
+    out = {entry.host for entry in cluster.excluded if not entry.gpus}.intersection(named)
+    if out:
+        hint = "take it from the hosts and lower the count, or from the excluded ones"
+        raise ConflictError(f"host {min(out)} is in a group and excluded", where="excluded", hint=hint)
+
+
 def _group_dict(group: NodeGroup) -> dict[str, Any]:
-    return {"node": group.node.to_dict(), "count": group.count, "gpus_per_node": group.gpus_per_node}
+    hosts = {"hosts": compress(group.hosts)} if group.hosts else {}
+    return {"node": group.node.to_dict(), "count": group.count, "gpus_per_node": group.gpus_per_node, **hosts}
 
 
 def _first(groups: tuple[NodeGroup, ...], gpus: int) -> list[NodeGroup]:
@@ -283,11 +317,11 @@ def _first(groups: tuple[NodeGroup, ...], gpus: int) -> list[NodeGroup]:
         whole = min(group.count, left // group.gpus_per_node)
         left -= whole * group.gpus_per_node
         if whole:
-            taken.append(dataclasses.replace(group, count=whole))
+            taken.append(dataclasses.replace(group, count=whole, hosts=group.hosts[:whole]))
         if whole < group.count:
             break
     if left:
-        taken.append(NodeGroup(node=group.node, count=1, gpus_per_node=left))
+        taken.append(NodeGroup(node=group.node, count=1, gpus_per_node=left, hosts=group.hosts[whole : whole + 1]))
     return taken
 
 

@@ -5,6 +5,9 @@
       - node: dgx-h100          # a preset, or a mapping: all fields, or `base: dgx-h100` and what differs
         count: 16
         gpus_per_node: 8        # usable GPUs; all of them where left out
+        hosts: node[01-16]      # names of the nodes, where they have some
+    network: {...}              # switches between them, as `topo` reads them
+    excluded: [...]             # hosts out of use
 
 Range checks are those of `Node` and `Device`; here only names and types are settled.
 """
@@ -19,7 +22,10 @@ from shardwright.hardware.cluster import MAX_GPUS_PER_NODE, MAX_NODES
 
 Rate = Annotated[float, Field(ge=1e-3, le=1e21, allow_inf_nan=False, strict=True)]
 Whole = Annotated[int, Field(ge=1, le=2**60, strict=True)]
+Local = Annotated[int, Field(ge=0, le=100_000, strict=True)]
+Partition = list[list[Local]]
 Identifier = Annotated[str, Field(min_length=1, max_length=200)]
+Hosts = Annotated[str, Field(min_length=1, description="host names in short: node[001-016],login")]
 
 
 class _Record(BaseModel):
@@ -57,13 +63,34 @@ class DeviceFile(_Record):
     notes: str | None = None
 
 
+class NicFile(_Record):
+    """A network card that carries training traffic: one rail."""
+
+    name: Identifier
+    bytes_per_s: Rate | None = Field(default=None, description="one way; null = unknown")
+    gpus: list[Local] = Field(default=[], description="the GPUs it is nearest to, counted from 0")
+    socket: Local | None = Field(default=None, description="index into sockets")
+
+
+class LayoutFile(_Record):
+    """One machine from inside, by local GPU numbers from 0. null = unknown."""
+
+    islands: Partition | None = Field(default=None, description="GPUs that reach each other over scale-up links")
+    link_counts: Partition | None = Field(default=None, description="links of each pair, a row a GPU, where pairs differ")
+    pcie_switches: Partition | None = Field(default=None, description="GPUs below one PCIe switch")
+    sockets: Partition | None = Field(default=None, description="GPUs of one socket or memory domain")
+    peer_access: bool | None = Field(default=None, description="GPUs read each other's memory over PCIe")
+    nics: list[NicFile] = Field(default=[], description="compute rails, by the GPUs they serve")
+    idle_nics: list[Identifier] = Field(default=[], description="cards that carry no training traffic")
+
+
 class NodeFile(_Record):
     """A node given inline: all its fields, or `base` and what differs. null = unknown."""
 
     base: Identifier | None = Field(default=None, description="node preset to start from")
     id: Identifier | None = None
     device: Annotated[Preset | Annotated[DeviceFile, Tag("Inline")], Discriminator(_form)] | None = Field(
-        default=None, description="device preset, or its fields"
+        default=None, description="device preset, or its fields; null = not known, to be named by --set cluster.device=PRESET"
     )
     gpus: Whole | None = None
     scaleup_domain_gpus: Whole | None = Field(
@@ -83,22 +110,74 @@ class NodeFile(_Record):
     host_memory_bytes: Whole | None = None
     sources: list[str] | None = None
     notes: str | None = None
+    layout: LayoutFile | None = None
 
 
 class GroupFile(_Record):
     """Equal nodes."""
 
-    node: Annotated[Preset | Annotated[NodeFile, Tag("Inline")], Discriminator(_form)] = Field(
-        description="node preset, or its fields"
+    node: Annotated[Preset | Annotated[NodeFile, Tag("Inline")], Discriminator(_form)] | None = Field(
+        description="node preset, or its fields; null = not known, to be named by --set cluster.node=PRESET"
     )
     count: Annotated[int, Field(ge=1, le=MAX_NODES, strict=True)]
     gpus_per_node: Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE, strict=True)] | None = Field(
         default=None, description="usable GPUs of each node"
     )
+    hosts: Hosts | None = Field(default=None, description="names of the nodes in rank order")
 
-    def node_data(self) -> str | dict[str, Any]:
-        """The node as given: a preset name, or the fields that were written."""
-        return self.node if isinstance(self.node, str) else self.node.model_dump(exclude_unset=True)
+    def node_data(self) -> str | dict[str, Any] | None:
+        """The node as given: a preset name, the fields that were written, or None where it is not known."""
+        return self.node.model_dump(exclude_unset=True) if isinstance(self.node, NodeFile) else self.node
+
+
+class PortsFile(_Record):
+    """Hosts that hang on a switch in the same way."""
+
+    hosts: Hosts
+    rail: Local | None = Field(default=None, description="index into layout.nics; null = all, or not known")
+    links: Whole | None = Field(default=None, description="links of each host to this switch")
+    bytes_per_s: Rate | None = Field(default=None, description="one link, one way")
+
+
+class UplinkFile(_Record):
+    """Cables to a switch of the next tier, listed at their lower end only."""
+
+    to: Identifier
+    links: Whole | None = Field(default=None, description="number of cables")
+    bytes_per_s: Rate | None = Field(default=None, description="one cable, one way")
+
+
+class SwitchFile(_Record):
+    """A switch between nodes."""
+
+    name: Identifier
+    tier: Annotated[int, Field(ge=1, le=64, strict=True)] = Field(default=1, description="1: has hosts; +1 a level")
+    ports: list[PortsFile] = []
+    uplinks: list[UplinkFile] = []
+
+
+class BlockFile(_Record):
+    """Hosts that the scheduler treats as one rack or scale-up domain."""
+
+    name: Identifier
+    hosts: Hosts
+
+
+class NetworkFile(_Record):
+    """The switches between the nodes."""
+
+    kind: Literal["tree", "blocks"] = Field(default="tree", description="blocks: only groups of hosts are known")
+    switches: list[SwitchFile] = []
+    blocks: list[BlockFile] = []
+    block_sizes: list[Whole] = Field(default=[], description="sizes in nodes that the scheduler hands out")
+
+
+class ExcludedFile(_Record):
+    """A host out of use (not counted in groups), or some GPUs of a host."""
+
+    host: Identifier
+    gpus: list[Local] = Field(default=[], description="only these GPUs; empty: the whole host")
+    reason: str = ""
 
 
 class ClusterFile(_Record):
@@ -106,3 +185,5 @@ class ClusterFile(_Record):
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = "cluster"
     groups: Annotated[list[GroupFile], Field(min_length=1, max_length=10_000)]
+    network: NetworkFile | None = None
+    excluded: list[ExcludedFile] = []

@@ -5,7 +5,9 @@
 `<field>` is a name of the record's own JSON form, with dots for nesting; the leading parts may be left out
 (`cluster.memory_bytes` finds `groups.node.device.memory_bytes`; where a name stands at several depths the
 outermost is meant). A statement on the cluster holds for all groups of nodes. VALUE is read as JSON where it
-is JSON (`25e9`, `true`, `null`, `"text"`) and as plain text otherwise, and must be of the old value's kind.
+is JSON (`25e9`, `true`, `null`, `"text"`) and as plain text otherwise, and must be of the old value's kind; a device may
+be replaced by the name of a preset. Where a cluster file leaves node or device null, `cluster.node=PRESET` and
+`cluster.device=PRESET` fill it (`load_filled`).
 
     apply_overrides -> _statement (KEY=VALUE) -> _find (which field) -> _coerced (of which kind) -> from_dict
 """
@@ -13,13 +15,14 @@ is JSON (`25e9`, `true`, `null`, `"text"`) and as plain text otherwise, and must
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shardwright.documents import rounded
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, unknown_name
-from shardwright.hardware.catalog import cluster_from_dict
+from shardwright.hardware.catalog import FILE_SUFFIXES, cluster_from_dict, load_cluster
 from shardwright.hardware.cluster import Cluster
 from shardwright.models.catalog import model_from_dict
 from shardwright.models.graph import ModelGraph
@@ -27,6 +30,7 @@ from shardwright.planner.stacks import StackProfile, stack_from_dict
 
 ROOTS = ("model", "cluster", "stack")
 WHERE = "--set"
+_FILLS = re.compile(r"\s*cluster\.(node|device)\s*=")
 
 Path = tuple[str, ...]
 
@@ -81,6 +85,28 @@ def apply_overrides(
     if stacks:
         stack = _rebuilt(stack_from_dict, _stack_data(stack), stacks)
     return graph, cluster, stack
+
+
+def load_filled(cluster: str | Cluster, overrides: Sequence[str]) -> tuple[Cluster, tuple[str, ...]]:
+    """The cluster, with what its file leaves null filled by `cluster.node=` and `cluster.device=`.
+
+    Args:
+        cluster: what the user named, or a cluster.
+        overrides: statements `KEY=VALUE`.
+
+    Returns:
+        The cluster, and the statements still to be applied to it.
+
+    Raises:
+        ShardwrightError: a name or file that cannot be used.
+    """
+    if isinstance(cluster, Cluster):
+        return cluster, tuple(overrides)
+    if not cluster.strip().lower().endswith(FILE_SUFFIXES):
+        return load_cluster(cluster), tuple(overrides)
+    fills = {text.partition("=")[0].strip().removeprefix("cluster."): text for text in overrides if _FILLS.match(text)}
+    names = {key: text.partition("=")[2].strip().strip('"') for key, text in fills.items()}
+    return load_cluster(cluster, **names), tuple(text for text in overrides if text != fills.get("node"))
 
 
 def _statement(text: str) -> Statement:
@@ -172,6 +198,8 @@ def _walk(data: dict[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, An
 
 def _coerced(old: Any, statement: Statement) -> Any:
     value, name = statement.value, f"{statement.root}.{statement.key}"
+    if isinstance(old, dict) and statement.key.rpartition(".")[2] == "device" and isinstance(value, str):
+        return value
     if isinstance(old, dict) or (isinstance(old, list) and any(isinstance(i, dict) for i in old)):
         inner = list(old if isinstance(old, dict) else old[0])
         hint = "set one of its parts: " + ", ".join(f"{name}.{k}" for k in inner[:6])

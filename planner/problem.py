@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwright.documents import digest
 from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
-from shardwright.hardware.catalog import cluster_from_dict, load_cluster, load_node, node_ids
+from shardwright.hardware.catalog import cluster_from_dict, load_node, node_ids
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
@@ -25,7 +25,7 @@ from shardwright.models.graph import ModelGraph
 from shardwright.models.job import TrainingJob
 from shardwright.models.length_files import read_lengths
 from shardwright.models.lengths import Lengths
-from shardwright.planner.overrides import apply_overrides
+from shardwright.planner.overrides import apply_overrides, load_filled
 from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
 
 FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
@@ -150,13 +150,13 @@ def build_problem(
     if not 0 <= chosen.memory_margin_gib <= 1024:
         raise InvalidValueError(f"{chosen.memory_margin_gib} GiB", where="--memory-margin", hint="give 0 to 1024 GiB")
     graph = load_model(model) if isinstance(model, str) else model
-    machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    machine, statements = load_filled(cluster, chosen.overrides)
     if chosen.gpus is not None:
         machine = machine.truncated(chosen.gpus)
     if isinstance(cluster, str) and ":" in machine.name:
         machine = machine.in_equal_blocks()
     stack = load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack)
-    graph, machine, stack = apply_overrides(graph, machine, stack, chosen.overrides)
+    graph, machine, stack = apply_overrides(graph, machine, stack, statements)
     job = TrainingJob(
         graph=graph,
         seq_len=seq_len,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardwright.errors import ShardwrightError
-from shardwright.hardware.catalog import load_cluster
 from shardwright.hardware.cluster import Cluster
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.batches import BatchRange
+from shardwright.planner.overrides import load_filled
 from shardwright.planner.problem import Assumption, PricingOptions
 from shardwright.planner.search.options import Progress, SearchOptions
 from shardwright.planner.search.run import PlanResult, plan
@@ -43,7 +43,7 @@ def plan_range(
     Raises:
         ShardwrightError: an input that cannot be used, or no batch of the range has a legal plan.
     """
-    machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    machine, _ = load_filled(cluster, () if options is None else options.overrides)
     gpus = options.gpus if options is not None and options.gpus is not None else machine.gpus
     best: PlanResult | None = None
     tried: list[int] = []

@@ -91,7 +91,8 @@ def test_repeating_oneself_is_harmless(inputs):
         ("cluster.memory_bytes=Infinity", InvalidValueError, "no finite number"),
         ("cluster.memory_bytes=1e999", InvalidValueError, "no finite number"),
         ("cluster.memory_bytes=1.5", InvalidValueError, "1.5"),
-        ("cluster.device=h200", InvalidValueError, "group of values"),
+        ("cluster.device=4", InvalidValueError, "group of values"),
+        ("cluster.device=h2000", UnknownNameError, "h2000"),
         ("cluster.groups=1", InvalidValueError, "group of values"),
         ("stack.fused_attention=1", InvalidValueError, "true or false"),
         ("stack.allocator_slack=-0.1", InvalidValueError, "-0.1"),
@@ -124,3 +125,9 @@ def test_consequences_are_checked(inputs):
     with pytest.raises(ShardwrightError) as caught:
         changed(inputs, "model.heads=7")
     assert "--set model.heads" in caught.value.where
+
+
+def test_a_device_may_be_replaced_by_name(inputs):
+    _, cluster, _ = changed(inputs, "cluster.device=h200")
+    assert cluster.device == load_cluster("dgx-h200:1").device
+    assert cluster.node.internode_bytes_per_s == inputs[1].node.internode_bytes_per_s
