@@ -152,6 +152,13 @@ def test_every_schedule_and_optimizer_is_named() -> None:
     assert _missing("inputs.md", (*OPTIMIZERS, *PRECISIONS)) == []
 
 
+@pytest.mark.parametrize(
+    "definition", ["LayoutFile", "NicFile", "NetworkFile", "SwitchFile", "PortsFile", "UplinkFile", "BlockFile", "ExcludedFile"]
+)
+def test_every_field_of_a_topology_is_explained(definition: str) -> None:
+    assert _missing("topology.md", json_schema("cluster")["$defs"][definition]["properties"]) == []
+
+
 @pytest.mark.parametrize("definition", ["NodeFile", "DeviceFile"])
 def test_every_field_of_a_cluster_file_is_explained(definition: str) -> None:
     assert _missing("inputs.md", json_schema("cluster")["$defs"][definition]["properties"]) == []
