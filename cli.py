@@ -73,6 +73,7 @@ def plan(
     lora: o.Lora = None,
     freeze: o.Freeze = None,
     framework: o.Framework = None,
+    target_version: o.TargetVersion = None,
     stack: o.Stack = None,
     memory_margin: o.MemoryMargin = None,
     memory_meter: o.MemoryMeter = None,
@@ -131,6 +132,7 @@ def estimate(
     lora: o.Lora = None,
     freeze: o.Freeze = None,
     framework: o.Framework = None,
+    target_version: o.TargetVersion = None,
     stack: o.Stack = None,
     memory_margin: o.MemoryMargin = None,
     memory_meter: o.MemoryMeter = None,
@@ -239,8 +241,9 @@ def _option(name: str) -> str:
 def _pricing(given: dict[str, Any]) -> PricingOptions:
     from shardwright.planner.problem import PricingOptions
 
-    names = ("precision", "optimizer", "grad_dtype", "framework", "stack", "memory_meter", "gpus", "lora", "length_histogram")
-    chosen = {name: given[name] for name in names if given[name] is not None}
+    job = ("precision", "optimizer", "grad_dtype", "gpus", "lora", "length_histogram")
+    how = ("framework", "target_version", "stack", "memory_meter")
+    chosen = {name: given[name] for name in (*job, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
     return PricingOptions(overrides=tuple(given["overrides"] or ()), freeze=tuple(given["freeze"] or ()), **chosen)

@@ -33,7 +33,7 @@ Record = dict[str, Any]
 def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) -> list[Record]:
     """One ESTIMATE record a plan; `context.splits` must hold every rank as a run of its own."""
     problem = context.problem
-    able = expressible(columns_of(batch), facts_of(problem))
+    able = expressible(columns_of(batch), facts_of(problem), problem.framework, problem.target_version)
     readings = meters(prices.memory, problem)
     records = []
     for index in range(len(batch)):

@@ -165,17 +165,23 @@ def _chunks(stages: Sequence[Mapping[str, Any]], vpp: int) -> tuple[int, ...]:
     return tuple(span[1] - span[0] + 1 if span else 0 for span in spans)
 
 
-def estimate_degrees(problem: Problem, degrees: Degrees) -> Record:
+def estimate_degrees(problem: Problem, degrees: Degrees, settings: Mapping[str, Any] | None = None) -> Record:
     """The ESTIMATE record of one plan.
+
+    Args:
+        problem: model, cluster and batch.
+        degrees: the plan.
+        settings: what a configuration of the framework sets besides, tested by the rules; None without one.
 
     Raises:
         ShardwrightError: a value no plan can have (a degree below 1, layers that do not sum to the model's).
     """
-    settled = settle(problem, degrees)
+    settled = settle(problem, degrees, settings)
     if settled.row is None or settled.split is None:
         return _unpriced(problem, settled, degrees)
     record = estimate_batch(problem, PlanBatch.stack([settled.row]), [settled.split])[0]
     record["violations"] = settled.violations + record["violations"]
+    record["warnings"] = settled.warnings + record["warnings"]
     record["feasible"] = not record["violations"]
     return record
 
@@ -208,7 +214,7 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
         "communication": [],
         "account": None,
         "sources": sources_record(problem),
-        "warnings": [],
+        "warnings": settled.warnings,
     }
 
 

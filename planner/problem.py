@@ -26,6 +26,7 @@ from shardwright.models.job import TrainingJob
 from shardwright.models.length_files import read_lengths
 from shardwright.models.lengths import Lengths
 from shardwright.planner.overrides import apply_overrides, load_filled
+from shardwright.planner.rules.versions import checked_version
 from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
 
 FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
@@ -40,6 +41,7 @@ class PricingOptions:
     Attributes:
         grad_dtype: "fp32" or "bf16".
         framework: one of `FRAMEWORKS` (`torchrun` is another word for `pytorch`).
+        target_version: version of the framework whose rules hold; None for the newest.
         memory_margin_gib: memory kept free on every device, GiB.
         memory_meter: which reading `memory.meters` headlines; feasibility always uses the device's.
         overrides: what-if statements `key=value` on the inputs, such as `cluster.internode_bytes_per_s=25e9`.
@@ -53,6 +55,7 @@ class PricingOptions:
     optimizer: str = "adam"
     grad_dtype: str | None = None
     framework: str = "any"
+    target_version: str | None = None
     stack: str | None = None
     memory_margin_gib: float = 0.0
     memory_meter: str = "device"
@@ -87,6 +90,7 @@ class Problem:
     framework: str
     memory_margin_bytes: int
     memory_meter: str
+    target_version: str | None = None
     assumptions: tuple[Assumption, ...] = field(default=())
 
     @property
@@ -117,6 +121,7 @@ class Problem:
             "stack": self.stack.id,
             "search": {
                 "framework": self.framework,
+                "target_version": self.target_version,
                 "memory_margin_bytes": self.memory_margin_bytes,
                 "memory_meter": self.memory_meter,
                 "objective": "throughput",
@@ -168,6 +173,7 @@ def build_problem(
         lengths=read_lengths(Path(chosen.length_histogram)) if chosen.length_histogram is not None else None,
     )
     problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
+    problem = replace(problem, target_version=checked_version(framework, chosen.target_version))
     return replace(problem, assumptions=_assumptions(problem, chosen))
 
 
@@ -205,6 +211,7 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
     )
     meter = _one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
     problem = _assembled(job, cluster, stack, _framework(search["framework"]), int(search["memory_margin_bytes"]), meter)
+    problem = replace(problem, target_version=checked_version(problem.framework, search.get("target_version")))
     saved = fit_from_dict(inline["kernels"])
     if saved.id == cluster.device.kernels:
         problem = replace(problem, kernels=saved)
@@ -264,6 +271,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("training.optimizer", job.optimizer.id),
         ("training.grad_bytes", job.grad_bytes),
         ("framework", problem.framework),
+        *((("framework.version", problem.target_version),) if problem.target_version is not None else ()),
         ("stack", stack.id),
         ("memory.margin_bytes", problem.memory_margin_bytes),
         ("memory.meter", problem.memory_meter),
@@ -308,6 +316,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         "training.optimizer": options.optimizer != defaults.optimizer,
         "training.grad_bytes": options.grad_dtype is not None,
         "framework": options.framework != defaults.framework,
+        "framework.version": options.target_version is not None,
         "stack": options.stack is not None,
         "memory.margin_bytes": options.memory_margin_gib != 0,
         "memory.meter": options.memory_meter != defaults.memory_meter,

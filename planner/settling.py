@@ -13,19 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.planner.cost.stages import Split, even_chunks
 from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, Degrees
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
-from shardwright.planner.rules.registry import rules_for
+from shardwright.planner.rules.checking import violations
+from shardwright.planner.rules.settings import Value
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 
 MAX_DEGREE = 10_000_000
-_FOLLOWS_FROM_DP = frozenset({"dp", "dp_shard", "micro_batches", "edp"})
-
 
 UNPRICEABLE = frozenset(
     {
@@ -51,17 +48,24 @@ class Settled:
         row: columns of a `PlanBatch`, or None if the degrees do not multiply up.
         split: its layers, or None.
         violations: rules it breaks.
+        warnings: what the framework changes in silence, and what is legal but not wanted.
         shown: degrees as far as they can be told.
     """
 
     row: dict[str, int] | None
     split: Split | None
     violations: list[dict[str, str]]
+    warnings: list[str]
     shown: dict[str, Any]
 
 
-def settle(problem: Problem, degrees: Degrees) -> Settled:
+def settle(problem: Problem, degrees: Degrees, settings: Mapping[str, Value] | None = None) -> Settled:
     """Fills in defaults and tests the rules.
+
+    Args:
+        problem: model, cluster and batch.
+        degrees: the plan.
+        settings: what a configuration of the framework sets besides; None where there is no configuration.
 
     Raises:
         InvalidValueError: a degree outside 1 … 10,000,000, or layers that do not sum to the model's.
@@ -75,17 +79,21 @@ def settle(problem: Problem, degrees: Degrees) -> Settled:
     zero = _zero(problem, degrees, dp)
     replicas = degrees.dp_replicate or (max(dp, 1) if zero == 0 else 1)
     columns |= {"dp": dp, "zero": zero, "dp_replicate": replicas}
-    broken = _broken(problem, columns | _choices(problem, degrees))
+    candidate = columns | _choices(problem, degrees)
+    found = violations(candidate, facts, settings, problem.framework, problem.target_version)
+    broken = [v.to_dict() for v in found if v.severity == "error"]
+    warnings = [f"{v.message}; {v.remedy}" for v in found if v.severity != "error"]
     shown = columns | {"schedule": SCHEDULE_IDS[columns["schedule"]]}
     if dp == 0 or any(b["rule"] in UNPRICEABLE for b in broken):
-        return Settled(row=None, split=None, violations=broken, shown=shown)
+        return Settled(row=None, split=None, violations=broken, warnings=warnings, shown=shown)
     row = columns | {
         "micro_batches": facts.global_batch // (dp * degrees.micro_batch),
         "split": 0,
         "recompute": RECOMPUTE_MODES.index(degrees.recompute),
         "recompute_layers": _recomputed(problem, degrees),
     }
-    return Settled(row=row, split=_split(problem, degrees), violations=broken, shown=shown)
+    split = _split(problem, degrees)
+    return Settled(row=row, split=split, violations=broken, warnings=warnings, shown=shown)
 
 
 def _check_ranges(degrees: Degrees) -> None:
@@ -148,22 +156,6 @@ def _zero(problem: Problem, degrees: Degrees, dp: int) -> int:
     if dp * degrees.cp <= 1:
         return 0
     return 1 if _family(problem, degrees) in {"megatron", "deepspeed"} else 3
-
-
-def _broken(problem: Problem, columns: Mapping[str, int]) -> list[dict[str, str]]:
-    """Violations of all rules that can be tested on this plan (few can where dp is no whole number)."""
-    facts, dp = facts_of(problem), columns["dp"]
-    known = dict(columns)
-    known["micro_batches"] = facts.global_batch // max(dp * columns["micro_batch"], 1)
-    known["edp"] = columns["tp"] * columns["cp"] * dp // (columns["etp"] * columns["ep"])
-    arrays = {name: np.array([value], dtype=np.int64) for name, value in known.items()}
-    found = []
-    for rule in rules_for(problem.framework, canonical=False):
-        if dp == 0 and (_FOLLOWS_FROM_DP & set(rule.reads)):
-            continue
-        if bool(rule.broken(arrays, facts)[0]):
-            found.append({"rule": rule.id, "message": rule.message(known, facts), "remedy": rule.remedy(known, facts)})
-    return found
 
 
 def _choices(problem: Problem, degrees: Degrees) -> dict[str, int]:

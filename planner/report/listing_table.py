@@ -16,7 +16,7 @@ UNITS = {
     "memory_bytes": ("memory GiB", words.GIB),
 }
 COUNTS = ("parameters", "active_parameters")
-ONLY_IN_FULL = ("reads", "source")
+ONLY_IN_FULL = ("reads", "source", "since", "until", "settings")
 LONG = ("says", "description", "rules", "targets", "fabric", "arch")
 HEADINGS = {"active_parameters": "active", "scaleup_domain_gpus": "domain"}
 

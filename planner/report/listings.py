@@ -102,15 +102,15 @@ _STACK_NAMES = {"megatron-bridge": "megatron"}
 
 
 def _targets() -> list[dict[str, Any]]:
-    from shardwright.planner.rules.base import TARGETS
     from shardwright.planner.rules.registry import RULES
+    from shardwright.planner.rules.versions import TARGETS
     from shardwright.planner.stacks import DEFAULT_STACKS, load_stack
 
     made = []
     for target in TARGETS:
         stack = load_stack(DEFAULT_STACKS[_STACK_NAMES.get(target, target)])
         defaults = {"stack": stack.id, "zero_stage": stack.zero_stage, "grad_bytes": stack.grad_bytes}
-        made.append({"id": target, **defaults, "rules": [rule.id for rule in RULES if target in rule.targets]})
+        made.append({"id": target, **defaults, "rules": [rule.id for rule in RULES if rule.rejects and target in rule.targets]})
     return made
 
 

@@ -73,6 +73,7 @@ Precision = Annotated[str | None, option(JOB, "bf16 (default) fp16 fp32 fp8-tens
 Optimizer = Annotated[str | None, option(JOB, "adam (default) adam-bf16 adam-8bit sgd muon adafactor", metavar="O")]
 GradDtype = Annotated[str | None, option(JOB, "fp32 bf16; default: the stack's", metavar="D")]
 Framework = Annotated[str | None, option(JOB, "megatron torchtitan pytorch deepspeed any (default)", metavar="F")]
+TargetVersion = Annotated[str | None, option(JOB, "of the framework, as 0.16; default: the newest known", metavar="V")]
 Stack = Annotated[str | None, option(JOB, "stack profile; default: the framework's", metavar="ID")]
 MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each device (0)", metavar="GIB")]
 MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]

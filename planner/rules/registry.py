@@ -6,15 +6,15 @@ axes of a rule are fixed, and count it without walking it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from shardwright.planner.plans import BoolArray
-from shardwright.planner.rules.base import TARGETS, Columns, Facts, Rule
+from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.rules.canonical import CANONICAL
 from shardwright.planner.rules.elementary import ELEMENTARY
+from shardwright.planner.rules.megatron.world import WORLD_RULES
 from shardwright.planner.rules.targets import TARGET_RULES
+from shardwright.planner.rules.versions import TARGETS, target_of
 
 #: Free axes in the order the search fixes them.
 AXIS_ORDER: tuple[str, ...] = (
@@ -33,41 +33,53 @@ AXIS_ORDER: tuple[str, ...] = (
     "recompute",
 )
 
-_FRAMEWORK_TARGETS: Mapping[str, str] = {
-    "megatron": "megatron",
-    "torchtitan": "torchtitan",
-    "pytorch": "torchrun",
-    "deepspeed": "deepspeed",
-}
-
 
 def last_axis(rule: Rule) -> int:
     """Position of the last axis a rule reads; 0 where it reads the job alone."""
     return max((AXIS_ORDER.index(axis) for axis in rule.axes), default=0)
 
 
-RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *CANONICAL, *TARGET_RULES), key=last_axis))
+def _place(rule: Rule) -> tuple[bool, int]:
+    """The search's rules by the axes they read; then those of settings, and warnings."""
+    return not rule.rejects, last_axis(rule)
 
 
-def rules_for(framework: str, *, canonical: bool = True) -> tuple[Rule, ...]:
-    """The rules that hold for a framework, in order.
+ALL_TARGET_RULES: tuple[Rule, ...] = (*TARGET_RULES, *WORLD_RULES)
+
+RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *CANONICAL, *ALL_TARGET_RULES), key=_place))
+
+
+def rules_for(framework: str, version: str | None = None) -> tuple[Rule, ...]:
+    """The rules the search applies for a framework, in order.
 
     Args:
-        framework: one of `problem.FRAMEWORKS`; `any` means only what mathematics and hardware demand.
-        canonical: include the rules that only shape the search space.
+        framework: a framework or target; `any` means only what mathematics and hardware demand.
+        version: its version; None for the newest.
     """
-    target = _FRAMEWORK_TARGETS.get(framework)
-    return tuple(r for r in RULES if (canonical or not r.canonical) and (not r.targets or target in r.targets))
+    target = target_of(framework)
+    return tuple(r for r in RULES if r.rejects and r.holds_for(target, version))
 
 
-def expressible(columns: Columns, facts: Facts) -> dict[str, BoolArray]:
-    """For each target, where it can express the plans, [plans]."""
-    length = len(columns["tp"])
+def rules_of_a_plan(framework: str, version: str | None = None, *, settings: bool = False) -> tuple[Rule, ...]:
+    """The rules a user's own plan is held to, warnings among them.
+
+    Args:
+        framework: a framework or target.
+        version: its version; None for the newest.
+        settings: include the rules that read settings.
+    """
+    target = target_of(framework)
+    return tuple(r for r in RULES if not r.canonical and (settings or not r.settings) and r.holds_for(target, version))
+
+
+def expressible(columns: Columns, facts: Facts, framework: str = "any", version: str | None = None) -> dict[str, BoolArray]:
+    """For each target, where it can express the plans, [plans]: the named one in that version, the others in their newest."""
+    length, named = len(columns["tp"]), target_of(framework)
     made: dict[str, BoolArray] = {}
     for target in TARGETS:
         able = np.ones(length, dtype=bool)
-        for rule in TARGET_RULES:
-            if target in rule.targets:
+        for rule in ALL_TARGET_RULES:
+            if rule.rejects and rule.holds_for(target, version if target == named else None):
                 able &= ~rule.broken(columns, facts)
         made[target] = able
     return made

@@ -71,7 +71,7 @@ def families(made: Scan) -> IntArray:
 
 def launchable(problem: Problem, made: Scan, rows: IntArray) -> BoolArray:
     """Where some framework can express a candidate."""
-    able = expressible(columns_of(made.batch.take(rows)), facts_of(problem))
+    able = expressible(columns_of(made.batch.take(rows)), facts_of(problem), problem.framework, problem.target_version)
     return np.asarray(np.logical_or.reduce(list(able.values())))
 
 

@@ -180,7 +180,7 @@ def fixed_value(name: str, text: str) -> tuple[str, int]:
 def enumerate_legal(problem: Problem, space: Space) -> Legal:
     """All candidates that keep the rules of the problem's framework, in the order of the axes."""
     facts = facts_of(problem)
-    rules = [rule for rule in rules_for(problem.framework) if rule.waived_by not in space.fixed]
+    rules = [rule for rule in rules_for(problem.framework, problem.target_version) if rule.waived_by not in space.fixed]
     rejected: dict[str, int] = {}
     dead_end = None
     columns: dict[str, IntArray] = {"": np.zeros(1, dtype=np.int64)}

@@ -8,7 +8,7 @@ import pytest
 
 from shardwright.planner.estimation import estimate_batch
 from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS
-from shardwright.planner.rules.base import TARGETS
+from shardwright.planner.rules.versions import TARGETS
 
 NAMES = ("dense-7", "dense-8-odd", "dense-8", "moe-16", "moe-96", "mtp-64", "dense-1000")
 TIME = {

@@ -11,10 +11,11 @@ from shardwright.planner.estimation import estimate, estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.report.listings import listing
-from shardwright.planner.rules.base import DERIVED, TARGETS, divisors, facts_of, nearest
+from shardwright.planner.rules.base import DERIVED, divisors, facts_of, nearest
 from shardwright.planner.rules.elementary import ELEMENTARY
-from shardwright.planner.rules.registry import AXIS_ORDER, RULES, last_axis, rules_for
+from shardwright.planner.rules.registry import AXIS_ORDER, RULES, last_axis, rules_for, rules_of_a_plan
 from shardwright.planner.rules.targets import TARGET_RULES
+from shardwright.planner.rules.versions import TARGETS
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 from shardwright.planner.search.space import declare, enumerate_legal
@@ -152,8 +153,9 @@ def test_the_batches_a_remedy_names_keep_the_rule(rule):
 
 
 def test_rules_stand_in_the_order_of_the_axes_they_read():
-    places = [last_axis(rule) for rule in RULES]
+    places = [last_axis(rule) for rule in RULES if rule.rejects]
     assert places == sorted(places)
+    assert [rule.rejects for rule in RULES] == sorted((rule.rejects for rule in RULES), reverse=True)
     for rule in RULES:
         assert rule.axes <= set(AXIS_ORDER)
         assert all(name in AXIS_ORDER or name in DERIVED for name in rule.reads)
@@ -187,7 +189,7 @@ def test_search_rules_never_bind_a_user():
     problem = problem_for(DENSE | {"global_batch": 96})
     odd = Degrees(tp=1, pp=1, zero=1, dp_replicate=3)
     assert broken(problem, odd) == {}
-    assert all(rule.canonical is False for rule in rules_for("any", canonical=False))
+    assert all(rule.canonical is False for rule in rules_of_a_plan("any"))
     assert any(rule.canonical for rule in rules_for("any"))
 
 

@@ -1,0 +1,58 @@
+"""Rules of settings: read what a configuration gives and what the framework takes otherwise."""
+
+import pytest
+
+from shardwright.planner.plans import Degrees
+from shardwright.planner.problem import PricingOptions, build_problem
+from shardwright.planner.rules.base import facts_of
+from shardwright.planner.rules.checking import violations
+from shardwright.planner.rules.defaults import defaults_of
+from shardwright.planner.rules.settings import Settings
+from shardwright.planner.settling import settle
+
+
+def test_given_values_stand_over_defaults():
+    settings = Settings(given={"optimizer": "sgd"}, defaults={"optimizer": "adam", "overlap_p2p_comm": True})
+    assert settings.text("optimizer") == "sgd"
+    assert settings.on("overlap_p2p_comm")
+    assert not settings.on("tp_comm_overlap")
+    assert settings.number("decoder_first_pipeline_num_layers") == 0
+    assert settings.words("optimizer") == ("sgd",)
+    assert settings.words("recompute_modules") == ()
+    assert "optimizer" in settings
+    assert "recompute_method" not in settings
+
+
+def test_defaults_follow_the_version():
+    key = "data_parallel_sharding_strategy"
+    assert defaults_of("megatron", "0.16")[key] == "no_shard"
+    assert defaults_of("megatron", None)[key] == "optim_grads_params"
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"), [(None, set()), ({}, set()), ({"tp_comm_overlap": True}, {"megatron-tp-overlap"})]
+)
+def test_settings_are_tested_where_they_are_given(settings, found):
+    options = PricingOptions(framework="megatron")
+    problem = build_problem("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=64, options=options)
+    settled = settle(problem, Degrees(tp=2, sequence_parallel=False), settings)
+    assert {v["rule"] for v in settled.violations} == found
+
+
+def test_what_is_changed_in_silence_is_a_warning():
+    options = PricingOptions(framework="megatron")
+    problem = build_problem("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=64, options=options)
+    settled = settle(problem, Degrees(tp=1), {"sequence_parallel": True})
+    assert settled.violations == []
+    assert any("--sequence-parallel with tp 1" in text for text in settled.warnings)
+
+
+def test_violations_take_one_candidate_with_its_facts():
+    problem = build_problem("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=64)
+    row = settle(problem, Degrees(tp=2)).row
+    candidate = row | {"sp": 0, "tp": 3, "dp": 0}
+    found = violations(candidate, facts_of(problem), {"tp_comm_overlap": True}, "megatron", "0.16")
+    assert {v.rule for v in found} >= {"attention-heads", "world-size", "megatron-tp-overlap"}
+    overlap = next(v for v in found if v.rule == "megatron-tp-overlap")
+    assert overlap.changes == {"sp": 1}
+    assert overlap.severity == "error"
