@@ -50,6 +50,7 @@ def json_text(data: Mapping[str, Any]) -> str:
 
 
 def _table(data: Mapping[str, Any], style: Style) -> str:
+    from shardwright.planner.report.emission_table import emission_parts
     from shardwright.planner.report.estimate_table import estimate_parts
     from shardwright.planner.report.listing_table import listing_parts
     from shardwright.planner.report.plan_table import plan_parts
@@ -60,6 +61,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "plan-result": plan_parts,
         "estimate": estimate_parts,
         "validation": validation_parts,
+        "emission": emission_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 
@@ -73,4 +75,6 @@ def _csv(data: Mapping[str, Any]) -> str:
         return rows.csv_text(rows.estimate_rows(data))
     if data["kind"] == "validation":
         return rows.csv_text(rows.validation_rows(data))
+    if data["kind"] == "emission":
+        return rows.csv_text([{"file": name} for name in data["files"]])
     return rows.csv_text(rows.flat_rows(data.get("items", [data.get("item", {})])))

@@ -1,0 +1,1 @@
+"""What starts a program on the nodes."""

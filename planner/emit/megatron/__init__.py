@@ -1,0 +1,1 @@
+"""Megatron-LM: `pretrain_gpt.py` and its arguments."""

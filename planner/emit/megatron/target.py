@@ -1,0 +1,102 @@
+"""The target `megatron`: `pretrain_gpt.py` of a Megatron-LM checkout, with every argument it needs to run on mock data."""
+
+from __future__ import annotations
+
+from shardwright.planner.emit.base import File, Program, Refusal, Request, Target, Word, literal
+from shardwright.planner.emit.megatron.architecture import architecture_refusals, architecture_words
+from shardwright.planner.emit.megatron.arguments import flag, option
+from shardwright.planner.emit.megatron.check import megatron_check
+from shardwright.planner.emit.megatron.parallel import RECOMPUTED_MODULES, environment, job_words, parallel_words
+from shardwright.planner.emit.megatron.pipeline import pipeline_refusals
+from shardwright.planner.emit.megatron.versions import DEFAULT, VERSIONS, has
+from shardwright.planner.emit.quoting import json_text
+
+ROOT = "MEGATRON_LM"
+
+
+def _program(request: Request) -> Program:
+    words = megatron_words(request)
+    return Program(
+        command=(Word(text="pretrain_gpt.py", root=ROOT), *words),
+        environment=environment(request),
+        files={"arguments.json": File(text=json_text([word.text for word in words]))},
+        check=megatron_check(request),
+        needs={ROOT: f"the folder of a Megatron-LM checkout, release {request.version}"},
+        notes=_notes(request),
+    )
+
+
+def megatron_words(request: Request) -> tuple[Word, ...]:
+    """The whole argument list, in groups: model, plan, job, run."""
+    return (*architecture_words(request), *parallel_words(request), *job_words(request), *_run_words(request))
+
+
+def _run_words(request: Request) -> tuple[Word, ...]:
+    return (
+        *flag("mock-data", True),
+        *option("train-iters", request.launch.steps),
+        *option("lr", "1e-4"),
+        *option("eval-iters", 0),
+        *option("log-interval", 1),
+        *flag("log-throughput", True),
+        *literal("--distributed-timeout-minutes", 60),
+    )
+
+
+def _notes(request: Request) -> tuple[str, ...]:
+    notes = ["trains on mock data; for a real run replace --mock-data and the tokenizer by your own and set a learning rate"]
+    if request.parallel["overlap"]["tp"]:
+        notes.append(
+            "--tp-comm-overlap needs Transformer Engine built with user buffers; without them drop it, and expect slower steps"
+        )
+    return tuple(notes)
+
+
+def _refusals(request: Request) -> tuple[Refusal, ...]:
+    return (*architecture_refusals(request), *pipeline_refusals(request), *_plan_refusals(request), *_job_refusals(request))
+
+
+def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
+    parallel, found = request.parallel, list[Refusal]()
+    zero = parallel["zero_stage"]
+    if zero == 2 or (zero == 3 and parallel["pp"] > 1):
+        found.append(
+            Refusal(field="parallel.zero_stage", message=f"no ZeRO {zero} with pp {parallel['pp']}", remedy="plan with zero 1")
+        )
+    if parallel["schedule"] not in ("1f1b", "interleaved-1f1b"):
+        message = f"Megatron runs 1F1B and interleaved 1F1B, not {parallel['schedule']}"
+        found.append(Refusal(field="parallel.schedule", message=message, remedy="plan with --fix schedule=1f1b"))
+    if any(parallel["offload"].values()):
+        found.append(Refusal(field="parallel.offload", message="offload is not written", remedy="plan without offload"))
+    return (*found, *_recompute_refusals(request))
+
+
+def _recompute_refusals(request: Request) -> tuple[Refusal, ...]:
+    recompute, vpp = request.parallel["recompute"], request.parallel["vpp"]
+    unknown = [module for module in recompute["modules"] if module not in RECOMPUTED_MODULES]
+    if recompute["mode"] == "selective" and unknown:
+        message = f"--recompute-modules has no {', '.join(unknown)}"
+        return (Refusal(field="parallel.recompute.modules", message=message, remedy="plan with recompute none or full"),)
+    if recompute["mode"] == "full" and recompute["layers"] % vpp:
+        message = f"{recompute['layers']} layers a stage are no whole number a virtual stage, of which there are {vpp}"
+        return (Refusal(field="parallel.recompute.layers", message=message, remedy="recompute all layers"),)
+    return ()
+
+
+def _job_refusals(request: Request) -> tuple[Refusal, ...]:
+    precision, optimizer, version = request.training["precision"], request.training["optimizer"], request.version
+    late = [name for name in (precision, optimizer) if name in ("fp8-blockwise", "nvfp4", "muon") and not has(version, name)]
+    return tuple(
+        Refusal(field="training", message=f"Megatron {version} has no {name}", remedy="write for a later release")
+        for name in late
+    )
+
+
+MEGATRON = Target(
+    id="megatron",
+    says="Megatron-LM, pretrain_gpt.py under torchrun",
+    versions=VERSIONS,
+    default_version=DEFAULT,
+    refusals=_refusals,
+    program=_program,
+)

@@ -1,0 +1,40 @@
+"""`README.md` of a bundle: what it runs, how to check it, how to start it."""
+
+from __future__ import annotations
+
+from shardwright.planner.emit.base import Launcher, Program, Request, Target
+from shardwright.planner.emit.quoting import comment
+
+_DEGREES = ("tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "ep", "etp", "micro_batch", "micro_batches")
+
+
+def readme(request: Request, program: Program, target: Target, launcher: Launcher) -> str:
+    """The text."""
+    machines, parallel = request.machines, request.parallel
+    degrees = ", ".join(f"{name} {parallel[name]}" for name in _DEGREES if parallel[name] != 1)
+    lines = [
+        f"# {_plain(request.spec.name)} on {machines.nodes} x {machines.gpus_per_node} GPUs",
+        "",
+        f"Plan {request.plan_id}, written for {target.id} {request.version}: {degrees or 'one GPU, no parallelism'}; "
+        f"ZeRO {parallel['zero_stage']}, schedule {parallel['schedule']}, recompute {parallel['recompute']['mode']}, "
+        f"global batch {request.training['global_batch']} sequences of {request.training['seq_len']} tokens, "
+        f"{request.training['precision']}.",
+        "",
+        "## Check",
+        "",
+        f"`./check.sh` asks the framework itself, without a GPU. It needs {program.check.needs}.",
+        "",
+        "## Start",
+        "",
+        *(f"- set `{name}` to {what}" for name, what in sorted(program.needs.items())),
+        f"- `{launcher.command(request)}`",
+        "",
+        *(["## Notes", "", *(f"- {note}" for note in program.notes), ""] if program.notes else []),
+        "`plan.json` holds the plan with its inputs: `shardwright estimate --plan plan.json` prices it again.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it stands."""
+    return "".join("\\" + c if c in "\\`*_{}[]<>()#+!|" else c for c in comment(text))
