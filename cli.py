@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.planner.report import asked
 from shardwright.planner.report import options as o
 
 if TYPE_CHECKING:
@@ -89,12 +90,12 @@ def plan(
     """Search the plans for MODEL on a cluster and rank them."""
     given = locals()
     _check_common(form, objective)
-    job = _job(given)
+    job = asked.job(given)
     _one_of("effort", effort, EFFORTS)
-    folder = _free_folder(output)
-    search = {"top": top, "fix": _fixed(fix or []), "effort": effort, "tie_percent": tie}
+    folder = asked.free_folder(output)
+    search = {"top": top, "fix": asked.fixed(fix or []), "effort": effort, "tie_percent": tie}
     search |= {"workers": workers} if workers is not None else {}
-    result = _searched(job, _pricing(given), search)
+    result = _searched(job, asked.pricing(given), search)
     if folder is not None:
         _save(folder, result)
     return _finished(result, form)
@@ -143,11 +144,11 @@ def estimate(
     given = locals()
     _check_common(form, objective)
     if plan_file is not None:
-        _refuse_beside_plan(given)
+        asked.refuse_beside_plan(given)
         return _finished(_estimated_file(plan_file, rank or 1, given), form)
     if rank is not None:
         raise ConflictError("--rank is given without --plan", where="--rank", hint="name the RESULT by --plan FILE")
-    return _finished(_estimated(_job(given), _degrees(given), _pricing(given)), form)
+    return _finished(_estimated(asked.job(given), asked.degrees(given), asked.pricing(given)), form)
 
 
 @app.command(cls=o.GroupedCommand)
@@ -243,102 +244,6 @@ def _check_common(form: str, objective: str) -> None:
         raise UnsupportedError(message, where="--objective", hint="plan for throughput")
 
 
-def _job(given: dict[str, Any]) -> dict[str, Any]:
-    from shardwright.planner.report.failures import UsageError
-
-    job = {name: given[name] for name in ("model", "cluster", "seq_len", "global_batch")}
-    if given["tokens_per_batch"] is not None:
-        job["global_batch"] = _batch_of_tokens(given)
-    missing = ["MODEL" if name == "model" else _option(name) for name, value in job.items() if value is None]
-    if missing:
-        hint = "such as: llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64"
-        raise UsageError(f"missing {', '.join(missing)}", where=missing[0], hint=hint)
-    from shardwright.planner.batches import parse_batch
-
-    return job | {"global_batch": parse_batch(str(job["global_batch"]))}
-
-
-def _batch_of_tokens(given: dict[str, Any]) -> int | None:
-    from shardwright.planner.batches import batch_of_tokens
-
-    if given["global_batch"] is not None:
-        message = "--tokens-per-batch and --global-batch both state the batch"
-        raise ConflictError(message, where="--tokens-per-batch", hint="keep one of the two")
-    seq_len = given["seq_len"]
-    return None if seq_len is None else batch_of_tokens(given["tokens_per_batch"], seq_len)
-
-
-def _option(name: str) -> str:
-    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format"}.get(name, name).replace("_", "-")
-
-
-def _pricing(given: dict[str, Any]) -> PricingOptions:
-    from shardwright.planner.problem import PricingOptions
-
-    job = ("precision", "optimizer", "grad_dtype", "gpus", "lora", "length_histogram")
-    how = ("framework", "target_version", "stack", "memory_meter")
-    chosen = {name: given[name] for name in (*job, *how) if given[name] is not None}
-    if given["memory_margin"] is not None:
-        chosen["memory_margin_gib"] = given["memory_margin"]
-    return PricingOptions(overrides=tuple(given["overrides"] or ()), freeze=tuple(given["freeze"] or ()), **chosen)
-
-
-def _degrees(given: dict[str, Any]) -> Degrees:
-    from shardwright.planner.plans import Degrees
-
-    chosen = {name: given[name] for name in Degrees.__dataclass_fields__ if given.get(name) is not None}
-    if "layers_per_stage" in chosen:
-        chosen["layers_per_stage"] = _whole_numbers(chosen["layers_per_stage"], "--layers-per-stage")
-    return Degrees(**chosen)
-
-
-def _whole_numbers(text: str, where: str) -> tuple[int, ...]:
-    from shardwright.planner.report.failures import UsageError
-
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"{text!r} is no list of whole numbers", where=where, hint="write 20,20,20,20") from error
-
-
-def _fixed(statements: Sequence[str]) -> dict[str, str]:
-    from shardwright.planner.report.failures import UsageError
-
-    fixed: dict[str, str] = {}
-    for part in (part.strip() for text in statements for part in text.split(",")):
-        key, separator, value = (word.strip() for word in part.partition("="))
-        if not separator or not key or not value:
-            raise UsageError(f"{part!r} is no KEY=VALUE", where="--fix", hint="write --fix tp=4,pp=2")
-        if fixed.setdefault(key, value) != value:
-            raise ConflictError(f"{key} is fixed to {fixed[key]} and to {value}", where="--fix", hint="keep one of the two")
-    return fixed
-
-
-WITH_PLAN = ("plan_file", "rank", "overrides", "objective", "form")
-
-
-def _refuse_beside_plan(given: dict[str, Any]) -> None:
-    named = [name for name, value in given.items() if value is not None and name not in WITH_PLAN]
-    if named:
-        options = ", ".join("MODEL" if name == "model" else _option(name) for name in named)
-        message = f"--plan takes model, inputs and degrees from the file; given as well: {options}"
-        raise ConflictError(message, where="--plan", hint=f"drop {options}, or drop --plan")
-
-
-def _free_folder(output: str | None) -> Path | None:
-    if output is None:
-        return None
-    from pathlib import Path
-
-    from shardwright.planner.report.failures import UsageError
-    from shardwright.planner.report.folder import check_folder
-
-    if not output:
-        raise UsageError("the name of the folder is empty", where="-o", hint="name a new or empty folder")
-    check_folder(Path(output))
-    return Path(output)
-
-
 def _searched(job: dict[str, Any], options: PricingOptions, search: dict[str, Any]) -> Any:
     from shardwright.planner.batches import BatchRange
     from shardwright.planner.report.progress import LiveLine
@@ -367,7 +272,7 @@ def _estimated(job: dict[str, Any], degrees: Degrees, options: PricingOptions) -
 def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
     from shardwright.planner.estimation import estimate_plan
 
-    return estimate_plan(path, rank=rank, options=_pricing(given) if given["overrides"] else None)
+    return estimate_plan(path, rank=rank, options=asked.pricing(given) if given["overrides"] else None)
 
 
 def _save(folder: Path, result: Any) -> None:

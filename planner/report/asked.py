@@ -1,0 +1,132 @@
+"""What a command line asks for, as the library takes it: the values of options made jobs, plans and pricing options.
+
+Commands hand over all their options by name (`given`); what is missing or contradictory is named by its option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardwright.errors import ConflictError
+from shardwright.planner.report.failures import UsageError
+
+if TYPE_CHECKING:
+    from shardwright.planner.plans import Degrees
+    from shardwright.planner.problem import PricingOptions
+
+
+def job(given: dict[str, Any]) -> dict[str, Any]:
+    """Model, cluster, sequence length and batch.
+
+    Raises:
+        UsageError: one of them is missing.
+        ConflictError: the batch is stated twice.
+    """
+    asked = {name: given[name] for name in ("model", "cluster", "seq_len", "global_batch")}
+    if given["tokens_per_batch"] is not None:
+        asked["global_batch"] = _batch_of_tokens(given)
+    missing = ["MODEL" if name == "model" else _option(name) for name, value in asked.items() if value is None]
+    if missing:
+        hint = "such as: llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64"
+        raise UsageError(f"missing {', '.join(missing)}", where=missing[0], hint=hint)
+    from shardwright.planner.batches import parse_batch
+
+    return asked | {"global_batch": parse_batch(str(asked["global_batch"]))}
+
+
+def _batch_of_tokens(given: dict[str, Any]) -> int | None:
+    from shardwright.planner.batches import batch_of_tokens
+
+    if given["global_batch"] is not None:
+        message = "--tokens-per-batch and --global-batch both state the batch"
+        raise ConflictError(message, where="--tokens-per-batch", hint="keep one of the two")
+    seq_len = given["seq_len"]
+    return None if seq_len is None else batch_of_tokens(given["tokens_per_batch"], seq_len)
+
+
+def _option(name: str) -> str:
+    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format"}.get(name, name).replace("_", "-")
+
+
+def pricing(given: dict[str, Any]) -> PricingOptions:
+    """What every pricing command takes."""
+    from shardwright.planner.problem import PricingOptions
+
+    what = ("precision", "optimizer", "grad_dtype", "gpus", "lora", "length_histogram")
+    how = ("framework", "target_version", "stack", "memory_meter")
+    chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
+    if given["memory_margin"] is not None:
+        chosen["memory_margin_gib"] = given["memory_margin"]
+    return PricingOptions(overrides=tuple(given["overrides"] or ()), freeze=tuple(given["freeze"] or ()), **chosen)
+
+
+def degrees(given: dict[str, Any]) -> Degrees:
+    """The degrees of one plan.
+
+    Raises:
+        UsageError: the layers of the stages are no list of whole numbers.
+    """
+    from shardwright.planner.plans import Degrees
+
+    chosen = {name: given[name] for name in Degrees.__dataclass_fields__ if given.get(name) is not None}
+    if "layers_per_stage" in chosen:
+        chosen["layers_per_stage"] = _whole_numbers(chosen["layers_per_stage"], "--layers-per-stage")
+    return Degrees(**chosen)
+
+
+def _whole_numbers(text: str, where: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no list of whole numbers", where=where, hint="write 20,20,20,20") from error
+
+
+def fixed(statements: Sequence[str]) -> dict[str, str]:
+    """The axes that are fixed, by name.
+
+    Raises:
+        UsageError: a statement is no `KEY=VALUE`.
+        ConflictError: an axis is fixed to two values.
+    """
+    axes: dict[str, str] = {}
+    for part in (part.strip() for text in statements for part in text.split(",")):
+        key, separator, value = (word.strip() for word in part.partition("="))
+        if not separator or not key or not value:
+            raise UsageError(f"{part!r} is no KEY=VALUE", where="--fix", hint="write --fix tp=4,pp=2")
+        if axes.setdefault(key, value) != value:
+            raise ConflictError(f"{key} is fixed to {axes[key]} and to {value}", where="--fix", hint="keep one of the two")
+    return axes
+
+
+WITH_PLAN = ("plan_file", "rank", "overrides", "objective", "form")
+
+
+def refuse_beside_plan(given: dict[str, Any]) -> None:
+    """Refuses what a plan of a file says itself.
+
+    Raises:
+        ConflictError: model, inputs or degrees are named beside it.
+    """
+    named = [name for name, value in given.items() if value is not None and name not in WITH_PLAN]
+    if named:
+        options = ", ".join("MODEL" if name == "model" else _option(name) for name in named)
+        message = f"--plan takes model, inputs and degrees from the file; given as well: {options}"
+        raise ConflictError(message, where="--plan", hint=f"drop {options}, or drop --plan")
+
+
+def free_folder(output: str | None) -> Path | None:
+    """The folder a result is to be written to, looked at before any work is done; None where none is named.
+
+    Raises:
+        ShardwrightError: it cannot be used.
+    """
+    if output is None:
+        return None
+    from shardwright.planner.report.folder import check_folder
+
+    if not output:
+        raise UsageError("the name of the folder is empty", where="-o", hint="name a new or empty folder")
+    check_folder(Path(output))
+    return Path(output)
