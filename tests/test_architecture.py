@@ -22,6 +22,7 @@ YAML_READERS = {"src/shardwright/yaml_reader.py"}
 def library_files() -> list[Path]:
     folders = ("models", "hardware", "planner", "src/shardwright")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.is_symlink()]
+    found = [path for path in found if path.parent.name != "templates"]  # written into bundles, never imported
     return sorted({ROOT / "cli.py", *found}) if (ROOT / "cli.py").exists() else sorted(found)
 
 

@@ -92,6 +92,7 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
     program = target.program(request)
     return {
         **program.files,
+        "environment.json": File(text=json_text(dict(sorted(program.environment.items())))),
         LAUNCH: node_script(request, program, target),
         **launcher.files(request, program),
         **_check_files(program),

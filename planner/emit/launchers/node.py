@@ -20,8 +20,8 @@ def node_script(request: Request, program: Program, target: Target) -> File:
     head = (
         "#!/usr/bin/env bash\n"
         f"# {comment(request.spec.name)}: the processes of one node, for {target.id} {request.version}.\n"
-        f"# Planned for {machines.nodes} nodes with {machines.gpus_per_node} GPUs each. On several nodes run it on every one, with\n"
-        "# NODE_RANK (0 to nodes - 1) and MASTER_ADDR (a name of node 0 that the others reach) set.\n"
+        f"# Planned for {machines.nodes} nodes with {machines.gpus_per_node} GPUs each. On several nodes run it on\n"
+        "# every one, with NODE_RANK (0 to nodes - 1) and MASTER_ADDR (a name of node 0 that the others reach) set.\n"
         "set -euo pipefail\n"
         'bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n\n'
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwright.planner.emit.base import File, Program, Refusal, Request, Target, Word, literal
 from shardwright.planner.emit.megatron.architecture import architecture_refusals, architecture_words
 from shardwright.planner.emit.megatron.arguments import flag, option
-from shardwright.planner.emit.megatron.check import megatron_check
+from shardwright.planner.emit.megatron.check import MEGATRON_CHECK
 from shardwright.planner.emit.megatron.parallel import RECOMPUTED_MODULES, environment, job_words, parallel_words
 from shardwright.planner.emit.megatron.pipeline import pipeline_refusals
 from shardwright.planner.emit.megatron.versions import DEFAULT, VERSIONS, has
@@ -20,7 +20,7 @@ def _program(request: Request) -> Program:
         command=(Word(text="pretrain_gpt.py", root=ROOT), *words),
         environment=environment(request),
         files={"arguments.json": File(text=json_text([word.text for word in words]))},
-        check=megatron_check(request),
+        check=MEGATRON_CHECK,
         needs={ROOT: f"the folder of a Megatron-LM checkout, release {request.version}"},
         notes=_notes(request),
     )

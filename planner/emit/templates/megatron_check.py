@@ -12,10 +12,22 @@ import sys
 import types
 
 HERE = pathlib.Path(__file__).resolve().parent
-CPU_ARGUMENTS = (
-    "--transformer-impl local --no-persist-layer-norm --no-gradient-accumulation-fusion --no-rope-fusion "
-    "--no-masked-softmax-fusion"
-).split()
+CPU_ARGUMENTS = [
+    "--transformer-impl=local",
+    "--no-persist-layer-norm",
+    "--no-gradient-accumulation-fusion",
+    "--no-rope-fusion",
+    "--no-masked-softmax-fusion",
+]
+
+
+def read(name):
+    return json.loads((HERE / name).read_text(encoding="utf-8"))
+
+
+PLAN = read("plan.json")
+PLANNED = {**PLAN["parallel"], "layers": PLAN["inputs"]["model"]["layers"]}
+ARCHITECTURE = PLAN["inputs"]["cluster"]["groups"][0]["node"]["device"]["arch"]
 
 
 def installed(name):
@@ -79,7 +91,7 @@ def prepare():
     if not root or not (pathlib.Path(root) / "pretrain_gpt.py").is_file():
         sys.exit("set MEGATRON_LM to the folder of a Megatron-LM checkout (it holds pretrain_gpt.py)")
     sys.path.insert(0, root)
-    os.environ.update(PLANNED["environment"], WORLD_SIZE=str(PLANNED["world_size"]), RANK="0", LOCAL_RANK="0")
+    os.environ.update(read("environment.json"), WORLD_SIZE=str(PLANNED["world_size"]), RANK="0", LOCAL_RANK="0")
     import torch
     import torch.utils._triton
 
@@ -96,14 +108,13 @@ def prepare():
 
         typing.override = typing_extensions.override
     if not torch.cuda.is_available():
-        stand_in_for_gpu(torch, PLANNED["arch"])
+        stand_in_for_gpu(torch, ARCHITECTURE)
 
 
 def parsed():
     """Megatron's arguments after its own validation."""
     extra = [] if installed("transformer_engine") else CPU_ARGUMENTS
-    known = json.loads((HERE / "arguments.json").read_text(encoding="utf-8"))
-    sys.argv = ["pretrain_gpt.py", *known, *extra]
+    sys.argv = ["pretrain_gpt.py", *read("arguments.json"), *extra]
     from megatron.training.arguments import core_transformer_config_from_args, parse_args, validate_args
 
     arguments = parse_args()
@@ -164,7 +175,9 @@ def main():
         "layers": layers_built(arguments, config),
         "sequence_parallel": arguments.sequence_parallel,
     }
-    wrong = [f"{name}: planned {PLANNED[name]}, Megatron has {value}" for name, value in found.items() if PLANNED[name] != value]
+    wrong = [
+        f"{name}: planned {PLANNED[name]}, Megatron has {value}" for name, value in found.items() if PLANNED[name] != value
+    ]
     if wrong:
         sys.exit("Megatron understands something else:\n  " + "\n  ".join(wrong))
     print("Megatron-LM accepts the arguments: " + ", ".join(f"{name} {value}" for name, value in found.items()))
