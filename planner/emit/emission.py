@@ -95,7 +95,7 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
     return {
         **program.files,
         "environment.json": File(text=json_text(dict(sorted(program.environment.items())))),
-        LAUNCH: node_script(request, program, target),
+        LAUNCH: node_script(request, program),
         **launcher.files(request, program),
         **_check_files(program),
         "README.md": File(text=readme(request, program, target, launcher)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from shardwright.planner.emit.base import Machines, Request
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.estimation import degrees_of, estimate_plan
 from shardwright.planner.problem import problem_from_inputs
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 
 
 def read_request(source: str | Path | Mapping[str, Any], rank: int, options: LaunchOptions) -> Request:
@@ -74,5 +77,9 @@ def _machines(cluster: Mapping[str, Any], world_size: int, record: Mapping[str, 
     if hosts and len(hosts) != nodes:
         message = f"{len(hosts)} host names for {nodes} nodes"
         raise InvalidValueError(message, where="--launch hosts", hint=f"name {nodes}, in rank order")
+    for host in hosts:
+        if not _HOST.match(host):
+            hint = "letters, digits, - and dots"
+            raise InvalidValueError(f"{host!r} is no host name", where="--launch hosts", hint=hint)
     device = group["node"]["device"]
     return Machines(nodes=nodes, gpus_per_node=per_node, arch=device["arch"], vendor=device["vendor"], hosts=tuple(hosts))

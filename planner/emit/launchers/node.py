@@ -5,13 +5,13 @@ It knows the planned world and refuses another one: a job of half the nodes woul
 
 from __future__ import annotations
 
-from shardwright.planner.emit.base import File, Program, Request, Target
+from shardwright.planner.emit.base import BUNDLE, File, Program, Request
 from shardwright.planner.emit.quoting import bash_array, bash_exports, comment
 
 LAUNCH = "launch.sh"
 
 
-def node_script(request: Request, program: Program, target: Target) -> File:
+def node_script(request: Request, program: Program) -> File:
     """The script of one node.
 
     It reads NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT, which a launcher or a user sets; on one node none is needed.
@@ -19,15 +19,20 @@ def node_script(request: Request, program: Program, target: Target) -> File:
     machines = request.machines
     head = (
         "#!/usr/bin/env bash\n"
-        f"# {comment(request.spec.name)}: the processes of one node, for {target.id} {request.version}.\n"
+        f"# {comment(request.spec.name)}: the processes of one node.\n"
         f"# Planned for {machines.nodes} nodes with {machines.gpus_per_node} GPUs each. On several nodes run it on\n"
         "# every one, with NODE_RANK (0 to nodes - 1) and MASTER_ADDR (a name of node 0 that the others reach) set.\n"
         "set -euo pipefail\n"
-        'bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n\n'
+        f"{_folder(program)}\n"
     )
     return File(
-        text=head + _world(request) + _needed(program) + _variables(request, program) + _command(program), executable=True
+        text=head + _world(request) + _variables(request, program) + _needed(program) + _command(program), executable=True
     )
+
+
+def _folder(program: Program) -> str:
+    used = any(word.root == BUNDLE for word in program.command)
+    return 'bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n' if used else ""
 
 
 def _world(request: Request) -> str:
@@ -52,11 +57,11 @@ def _world(request: Request) -> str:
 
 
 def _needed(program: Program) -> str:
-    return "".join(f': "${{{name}:?set it to {comment(what)}}}"\n' for name, what in sorted(program.needs.items()))
+    return "".join(f': "${{{name}:?set it to {comment(what)}}}"\n' for name, what in sorted(program.needs.items())) + "\n"
 
 
 def _variables(request: Request, program: Program) -> str:
-    return bash_exports({**program.environment, **request.launch.environment}) + "\n"
+    return bash_exports({**program.environment, **request.launch.environment})
 
 
 def _command(program: Program) -> str:
