@@ -73,6 +73,7 @@ def plan(
     grad_dtype: o.GradDtype = None,
     lora: o.Lora = None,
     freeze: o.Freeze = None,
+    calibration: o.Calibration = None,
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,
     stack: o.Stack = None,
@@ -132,6 +133,7 @@ def estimate(
     grad_dtype: o.GradDtype = None,
     lora: o.Lora = None,
     freeze: o.Freeze = None,
+    calibration: o.Calibration = None,
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,
     stack: o.Stack = None,
@@ -156,6 +158,7 @@ def validate(
     runs: Annotated[str, o.argument("RUNS.csv", "measured runs")],
     fit: Annotated[str, o.option(o.JOB, "shipped fits: all (default) none loso", metavar="F")] = "all",
     anchor: Annotated[str, o.option(o.JOB, "calibrate each group: none (default) first", metavar="A")] = "none",
+    calibration: o.Calibration = None,
     form: o.Format = "table",
 ) -> int:
     """Predict measured runs and show the errors."""
@@ -164,9 +167,29 @@ def validate(
     checked_format(form)
     _one_of("fit", fit, FITS)
     _one_of("anchor", anchor, ANCHORS)
+    from shardwright.planner.problem import PricingOptions
     from shardwright.planner.validation import validate as compare
 
-    return _finished(compare(runs, fit=fit, anchor=anchor), form)
+    return _finished(compare(runs, fit=fit, anchor=anchor, options=PricingOptions(calibration=calibration)), form)
+
+
+@app.command(cls=o.GroupedCommand)
+def calibrate(
+    more_logs: o.MoreLogs = None,
+    nccl_tests: o.NcclTests = None,
+    cluster: o.Cluster = None,
+    output: o.CalibrationOut = None,
+    form: o.Format = "table",
+) -> int:
+    """Fit the collectives of a cluster to its nccl-tests logs."""
+    from shardwright.planner.report.calibration_output import calibrated
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    result = calibrated([*(nccl_tests or []), *(more_logs or [])], cluster, output)
+    for line in result.remarks:
+        _say(line)
+    return _finished(result, form)
 
 
 @app.command(cls=o.GroupedCommand)
@@ -219,7 +242,7 @@ def show(
 
 @app.command(cls=o.GroupedCommand)
 def schema(
-    name: Annotated[str, o.argument("NAME", "plan-result estimate validation cluster model")],
+    name: Annotated[str, o.argument("NAME", "plan-result estimate validation calibration cluster model")],
     form: o.SchemaFormat = "json",
 ) -> None:
     """Print the JSON Schema of a document."""
@@ -272,7 +295,7 @@ def _estimated(job: dict[str, Any], degrees: Degrees, options: PricingOptions) -
 def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
     from shardwright.planner.estimation import estimate_plan
 
-    return estimate_plan(path, rank=rank, options=asked.pricing(given) if given["overrides"] else None)
+    return estimate_plan(path, rank=rank, options=asked.pricing(given))
 
 
 def _save(folder: Path, result: Any) -> None:

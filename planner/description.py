@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.hardware.calibration_fit import slow_fabrics
 from shardwright.hardware.mesh import DeviceMesh, format_ranks
 from shardwright.planner.communication import communication_rows
 from shardwright.planner.cost.memory import PARTS, meters
@@ -213,16 +214,37 @@ def sources_record(problem: Problem) -> Record:
         for term, origin in fit.provenance.items()
     }
     node = problem.cluster.node
+    modelled = {"origin": "modelled", "source": f"fabric presets {node.scaleup_fabric}, {node.fabric}"}
     for axis in ("tp", "cp", "ep", "pp", "dp"):
-        made[f"collective.{axis}"] = {"origin": "modelled", "source": f"fabric presets {node.scaleup_fabric}, {node.fabric}"}
+        made[f"collective.{axis}"] = _measured(problem, axis) or modelled
     made["memory"] = {"origin": "modelled", "source": "layer graph and stack profile"}
     made["memory.capacity"] = {"origin": "datasheet", "source": problem.device.memory_bytes_source}
     return made
 
 
+_KINDS_OF_AXIS = {
+    "tp": ("all_gather", "reduce_scatter", "all_reduce"),
+    "cp": ("all_gather", "all_to_all"),
+    "ep": ("all_to_all",),
+    "pp": ("send",),
+    "dp": ("all_reduce", "reduce_scatter", "all_gather"),
+}
+
+
+def _measured(problem: Problem, axis: str) -> Record | None:
+    """Where collectives of an axis come from if logs of the cluster tell; borrowed from other collectives: transferred."""
+    if problem.collectives is None:
+        return None
+    logs = problem.collectives.sources()
+    own = [logs[kind] for kind in _KINDS_OF_AXIS[axis] if kind in logs]
+    said = ", ".join(dict.fromkeys(name for names in own or logs.values() for name in names.split(", ")))
+    return {"origin": "measured" if own else "transferred", "source": f"{problem.collectives.calibration.name}: {said}"}
+
+
 def warnings_of(problem: Problem, prices: Prices, index: int) -> list[str]:
     """What a user should know before trusting a plan."""
     made = list(problem.job.notes)
+    made += [] if problem.collectives is None else slow_fabrics(problem.collectives.calibration)
     if problem.job.frozen:
         made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
     if 0.95 * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:

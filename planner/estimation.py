@@ -17,14 +17,20 @@ from typing import Any
 
 from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError
 from shardwright.hardware.cluster import Cluster
-from shardwright.hardware.collectives import fabric_of
 from shardwright.models.graph import ModelGraph
-from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
 from shardwright.planner.plans import Degrees, PlanBatch
-from shardwright.planner.problem import Assumption, PricingOptions, Problem, build_problem, problem_from_inputs
+from shardwright.planner.problem import (
+    Assumption,
+    PricingOptions,
+    Problem,
+    build_problem,
+    corrections_from,
+    problem_from_inputs,
+)
 from shardwright.planner.settling import Settled, settle
 
 
@@ -96,7 +102,7 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     Args:
         source: a RESULT (file or folder), a PLAN, or one of them as a mapping.
         rank: 1-based rank of the plan in a RESULT.
-        options: reserved for what-if; its `overrides` are applied to the saved inputs.
+        options: `overrides` are applied to the saved inputs, `calibration` takes the place of what was measured.
 
     Raises:
         ShardwrightError: the file is damaged, or has no such rank.
@@ -106,6 +112,8 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     document = read_result(source)
     inputs, saved = plan_of(document, rank, "the result" if isinstance(source, Mapping) else str(source))
     problem = problem_from_inputs(inputs, options.overrides if options else ())
+    if options and options.calibration is not None:
+        problem = replace(problem, collectives=corrections_from(options.calibration, problem.cluster))
     problem = replace(problem, assumptions=_with_saved_origins(problem, document["assumptions"]))
     record = estimate_degrees(problem, _degrees_saved(saved))
     if not (options and options.overrides):
@@ -189,8 +197,7 @@ def estimate_degrees(problem: Problem, degrees: Degrees, settings: Mapping[str, 
 def estimate_batch(problem: Problem, batch: PlanBatch, splits: Sequence[Split]) -> list[Record]:
     """ESTIMATE records of several plans; `batch.split` indexes `splits`."""
     table = fold(problem.graph, splits, every_rank=True)
-    network = Network(problem.cluster, fabric_of(problem.cluster))
-    context, key = make_context(problem, batch, table, network)
+    context, key = make_context(problem, batch, table, network_of(problem))
     return describe(context, batch, key, price(context, batch, key))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardwright.documents import digest
 from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
+from shardwright.hardware.calibration import Calibration, Corrections
 from shardwright.hardware.catalog import cluster_from_dict, load_node, node_ids
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
@@ -49,6 +50,7 @@ class PricingOptions:
         lora: adapters, as `rank=16,targets=qkv+out_proj`; everything else is frozen.
         freeze: modules that are not trained, words of `models.adapters.FREEZABLE`.
         length_histogram: path of a CSV or JSON file of `length,count`: documents packed into sequences.
+        calibration: collectives measured on this cluster: a file that `calibrate` wrote, or what it holds.
     """
 
     precision: str = "bf16"
@@ -64,6 +66,7 @@ class PricingOptions:
     lora: str | None = None
     freeze: tuple[str, ...] = ()
     length_histogram: str | Path | None = None
+    calibration: str | Path | Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ class Problem:
     memory_margin_bytes: int
     memory_meter: str
     target_version: str | None = None
+    collectives: Corrections | None = None
     assumptions: tuple[Assumption, ...] = field(default=())
 
     @property
@@ -105,7 +109,10 @@ class Problem:
 
     def to_inputs(self) -> dict[str, Any]:
         """The self-contained `inputs` of a result."""
-        inline = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}
+        inline, name = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}, self.kernels.id
+        if self.collectives is not None:
+            measured = self.collectives.calibration
+            inline, name = inline | {"collectives": measured.to_dict()}, f"{name}+{measured.name}"
         return {
             "model": self.graph.spec.to_dict(),
             "cluster": self.cluster.to_dict(),
@@ -117,7 +124,7 @@ class Problem:
                 "grad_bytes": self.job.grad_bytes,
                 **self.job.choices(),
             },
-            "calibration": {"name": self.kernels.id, "digest": digest(inline), "inline": inline},
+            "calibration": {"name": name, "digest": digest(inline), "inline": inline},
             "stack": self.stack.id,
             "search": {
                 "framework": self.framework,
@@ -160,6 +167,7 @@ def build_problem(
         machine = machine.truncated(chosen.gpus)
     if isinstance(cluster, str) and ":" in machine.name:
         machine = machine.in_equal_blocks()
+    measured = corrections_from(chosen.calibration, machine)
     stack = load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack)
     graph, machine, stack = apply_overrides(graph, machine, stack, statements)
     job = TrainingJob(
@@ -173,8 +181,25 @@ def build_problem(
         lengths=read_lengths(Path(chosen.length_histogram)) if chosen.length_histogram is not None else None,
     )
     problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
-    problem = replace(problem, target_version=checked_version(framework, chosen.target_version))
+    version = checked_version(framework, chosen.target_version)
+    problem = replace(problem, target_version=version, collectives=measured)
     return replace(problem, assumptions=_assumptions(problem, chosen))
+
+
+def corrections_from(given: str | Path | Calibration | None, cluster: Cluster) -> Corrections | None:
+    """What a calibration corrects on a cluster; None without one.
+
+    Raises:
+        DamagedFileError: the file is no calibration.
+        ConflictError: it was measured on another machine.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Calibration):
+        from shardwright.hardware.calibration_file import load_calibration
+
+        given = load_calibration(Path(given))
+    return Corrections.of(given.bound(cluster))
 
 
 def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = ()) -> Problem:
@@ -215,6 +240,10 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
     saved = fit_from_dict(inline["kernels"])
     if saved.id == cluster.device.kernels:
         problem = replace(problem, kernels=saved)
+    if inline.get("collectives") is not None:
+        from shardwright.hardware.calibration_file import calibration_from_dict
+
+        problem = replace(problem, collectives=Corrections.of(calibration_from_dict(inline["collectives"])))
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
     return replace(problem, assumptions=made + _what_ifs(overrides))
 
@@ -288,7 +317,12 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
         ("kernels.sustained_factor", problem.kernels.sustained_factor),
         *_choices_in_force(job),
+        *_measured_in_force(problem),
     ]
+
+
+def _measured_in_force(problem: Problem) -> list[tuple[str, Any]]:
+    return [] if problem.collectives is None else [("calibration.collectives", problem.collectives.calibration.name)]
 
 
 def _choices_in_force(job: TrainingJob) -> list[tuple[str, Any]]:
@@ -326,6 +360,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
     )
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
+    origin |= {"calibration.collectives": "given"}
     origin |= {key: "inferred" if key in _INFERRED else "given" for key, _ in _choices_in_force(problem.job)}
     rows = (Assumption(key=k, value=v, origin=origin.get(k, "default")) for k, v in _values_in_force(problem))
     return (*rows, *_what_ifs(options.overrides))

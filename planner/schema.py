@@ -83,7 +83,7 @@ class Validation(Record):
 
 KINDS: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": AnyEstimate, "validation": Validation}
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
-INPUT_KINDS = ("cluster", "model")
+INPUT_KINDS = ("calibration", "cluster", "model")
 
 
 def schema_names() -> tuple[str, ...]:
@@ -102,6 +102,10 @@ def json_schema(name: str) -> dict[str, Any]:
         from shardwright.hardware.schema import ClusterFile
 
         record = ClusterFile
+    elif name == "calibration":
+        from shardwright.hardware.calibrations.schema import CalibrationFile
+
+        record = CalibrationFile
     elif name == "model":
         from shardwright.models.schema import ModelRecord
 

@@ -91,7 +91,8 @@ def validate(
         runs_path: CSV with the columns of `runs.COLUMNS`.
         fit: which fits may be used: all that are shipped, none, or refitted without the row's source (loso).
         anchor: "first" calibrates each source group by its first timed row, which is then not scored.
-        options: what-if settings; precision, framework and meter are the rows'. A stack given here is used for all rows.
+        options: what-if settings; precision, framework and meter are the rows'. A stack given here is used for all rows, a
+            calibration for those of the machine it was measured on.
         unscored_groups: source groups that are reported and not averaged.
         estimator: prices one plan of a problem; None for `estimate_degrees`.
 
@@ -102,13 +103,22 @@ def validate(
         raise unknown_name("fit", fit, FITS, where="--fit")
     if anchor not in ANCHORS:
         raise unknown_name("anchor", anchor, ANCHORS, where="--anchor")
-    rows = read_runs(runs_path)
+    rows, options = read_runs(runs_path), _with_calibration(options or PricingOptions())
     left_out = frozenset(unscored_groups)
     price = estimator or _estimator()
-    checked = [_checked(row, options or PricingOptions(), left_out, price) for row in rows]
+    checked = [_checked(row, options, left_out, price) for row in rows]
     if anchor == "first":
         checked = _anchored(checked)
     return ValidationResult(data=_document(checked, left_out, fit, anchor))
+
+
+def _with_calibration(options: PricingOptions) -> PricingOptions:
+    """The options with the calibration read once; rows of other machines are priced without it."""
+    if not isinstance(options.calibration, (str, Path)):
+        return options
+    from shardwright.hardware.calibration_file import load_calibration
+
+    return replace(options, calibration=load_calibration(Path(options.calibration)))
 
 
 def _estimator() -> Estimator:

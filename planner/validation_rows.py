@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from shardwright.errors import ShardwrightError, UnsupportedError
+from shardwright.hardware.calibration import Calibration
 from shardwright.hardware.cluster import Cluster
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
@@ -193,8 +194,10 @@ def _problem(
     options: PricingOptions,
 ) -> tuple[Problem, tuple[str, ...]]:
     precision, notes = precision_of(row, cluster.device, stack)
+    measured = options.calibration
     chosen = replace(
         options,
+        calibration=measured if isinstance(measured, Calibration) and measured.tells_of(cluster) else None,
         precision=precision,
         framework="any",
         stack=stack.id,

@@ -2,17 +2,22 @@
 
 `Network.collective(kind, size, stride, message_bytes)` returns the time, the algorithm and the link of
 `hardware.collectives.collective_s` for arrays of group sizes and strides, whose shapes on the cluster follow
-exactly from the rank order (`hardware.mesh.group_shape`); `Network.between` does so for pairs (`pair_shape`).
+exactly from the rank order (`hardware.mesh.group_shape`); `Network.between` does so for pairs (`pair_shape`). Where the
+problem holds measured collectives of its machine, times are corrected by them (`hardware.calibration`), here and nowhere else.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from shardwright.hardware.calibration import Corrections
 from shardwright.hardware.cluster import Cluster
-from shardwright.hardware.collectives import CollectiveTime, Fabric, GroupTable, collective_s
+from shardwright.hardware.collectives import CollectiveTime, Fabric, GroupTable, collective_s, fabric_of
 from shardwright.hardware.mesh import GroupShape, group_shape, pair_shape
 from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.problem import Problem
 
 
 class Network:
@@ -21,17 +26,19 @@ class Network:
     Args:
         cluster: where the ranks run.
         fabric: constants of its links.
+        corrections: what measured collectives say beside them.
     """
 
-    def __init__(self, cluster: Cluster, fabric: Fabric) -> None:
+    def __init__(self, cluster: Cluster, fabric: Fabric, corrections: Corrections | None = None) -> None:
         self._cluster = cluster
         self._fabric = fabric
+        self._corrections = corrections
         self._known: dict[tuple[int, int], GroupShape] = {}
 
     def collective(self, kind: str, size: IntArray, stride: IntArray, message_bytes: FloatArray) -> CollectiveTime:
         """Time of one collective, arrays of shape [n]; groups of one rank cost nothing."""
         groups, inverse = self._groups(size, stride)
-        return collective_s(kind, groups.take(inverse), np.asarray(message_bytes, dtype=np.float64), self._fabric)
+        return self._priced(kind, groups.take(inverse), message_bytes)
 
     def seconds(self, kind: str, size: IntArray, stride: IntArray, message_bytes: FloatArray) -> FloatArray:
         """Time of one collective; see `collective`."""
@@ -45,7 +52,14 @@ class Network:
         distances, inverse = np.unique(distance, return_inverse=True)
         shapes = [pair_shape(self._cluster, int(d)) if d else group_shape(self._cluster, 1, 1) for d in distances]
         table = GroupTable.of(shapes).take(inverse)
-        return collective_s(kind, table, np.asarray(message_bytes, dtype=np.float64), self._fabric)
+        return self._priced(kind, table, message_bytes)
+
+    def _priced(self, kind: str, groups: GroupTable, message_bytes: FloatArray) -> CollectiveTime:
+        message = np.asarray(message_bytes, dtype=np.float64)
+        time = collective_s(kind, groups, message, self._fabric)
+        if self._corrections is None:
+            return time
+        return replace(time, time_s=time.time_s * self._corrections.ratio(kind, groups, message))
 
     def _groups(self, size: IntArray, stride: IntArray) -> tuple[GroupTable, IntArray]:
         radix = int(stride.max(initial=1)) + 1
@@ -58,3 +72,8 @@ class Network:
         if found is None:
             found = self._known[size, stride] = group_shape(self._cluster, size, stride if size > 1 else 1)
         return found
+
+
+def network_of(problem: Problem) -> Network:
+    """The network of a problem: its cluster's links, corrected by what was measured there."""
+    return Network(problem.cluster, fabric_of(problem.cluster), problem.collectives)

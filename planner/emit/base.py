@@ -17,8 +17,6 @@ from typing import Any
 
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.options import LaunchOptions
-from shardwright.planner.plans import Degrees
-from shardwright.planner.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +88,9 @@ class Request:
         chunks: layers of every pipeline chunk in the order they run, [pp · vpp].
         stack: the stack profile's fields.
         machines: where it runs.
-        version: release of the target to write for, one of `rules.versions.VERSIONS[target]`.
+        version: release of the target to write for, such as `0.16`.
         launch: what the launcher is told.
         plan_id: short name of the plan.
-        problem: the job, as rules read it.
-        degrees: the plan, as rules read it.
     """
 
     spec: ModelSpec
@@ -106,8 +102,6 @@ class Request:
     version: str
     launch: LaunchOptions
     plan_id: str
-    problem: Problem
-    degrees: Degrees
 
     @property
     def uneven(self) -> bool:
@@ -169,14 +163,18 @@ class Target:
     """A framework files are written for.
 
     Attributes:
-        id: as `--target` names it; its releases are `rules.versions.VERSIONS[id]`.
+        id: as `--target` names it.
         says: one line on it.
+        versions: releases it can be written for, oldest first.
+        default_version: the one taken where none is named.
         refusals: what of a request it cannot express.
         program: the program of a request without refusals.
     """
 
     id: str
     says: str
+    versions: tuple[str, ...]
+    default_version: str
     refusals: Callable[[Request], tuple[Refusal, ...]]
     program: Callable[[Request], Program]
 

@@ -55,7 +55,7 @@ def pricing(given: dict[str, Any]) -> PricingOptions:
     from shardwright.planner.problem import PricingOptions
 
     what = ("precision", "optimizer", "grad_dtype", "gpus", "lora", "length_histogram")
-    how = ("framework", "target_version", "stack", "memory_meter")
+    how = ("framework", "target_version", "stack", "memory_meter", "calibration")
     chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
@@ -100,7 +100,7 @@ def fixed(statements: Sequence[str]) -> dict[str, str]:
     return axes
 
 
-WITH_PLAN = ("plan_file", "rank", "overrides", "objective", "form")
+WITH_PLAN = ("plan_file", "rank", "overrides", "calibration", "objective", "form")
 
 
 def refuse_beside_plan(given: dict[str, Any]) -> None:

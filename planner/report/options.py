@@ -79,6 +79,10 @@ MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each 
 MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]
 Lora = Annotated[str | None, option(JOB, "train adapters alone: rank=16,targets=qkv+out_proj", metavar="K=V,...")]
 Freeze = Annotated[list[str] | None, option(JOB, "modules not to train: embeddings+attention", metavar="M+...")]
+Calibration = Annotated[str | None, option(JOB, "collectives measured there: what `calibrate` wrote", metavar="FILE")]
+NcclTests = Annotated[list[str] | None, option(INPUTS, "output of nccl-tests, or all_gather=LOG", metavar="LOG...")]
+MoreLogs = Annotated[list[str] | None, argument("[LOG]...", "further logs")]
+CalibrationOut = Annotated[str | None, option(OUTPUT, "calibration to write", "-o", metavar="FILE")]
 Objective = Annotated[str, option(JOB, "throughput (default)", metavar="O")]
 
 Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]

@@ -50,6 +50,7 @@ def json_text(data: Mapping[str, Any]) -> str:
 
 
 def _table(data: Mapping[str, Any], style: Style) -> str:
+    from shardwright.planner.report.calibration_output import calibration_parts
     from shardwright.planner.report.emission_table import emission_parts
     from shardwright.planner.report.estimate_table import estimate_parts
     from shardwright.planner.report.listing_table import listing_parts
@@ -62,6 +63,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "estimate": estimate_parts,
         "validation": validation_parts,
         "emission": emission_parts,
+        "calibration": calibration_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 
@@ -77,4 +79,6 @@ def _csv(data: Mapping[str, Any]) -> str:
         return rows.csv_text(rows.validation_rows(data))
     if data["kind"] == "emission":
         return rows.csv_text([{"file": name} for name in data["files"]])
+    if data["kind"] == "calibration":
+        return rows.csv_text(rows.flat_rows(data["fits"]))
     return rows.csv_text(rows.flat_rows(data.get("items", [data.get("item", {})])))

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.hardware.collectives import fabric_of
 from shardwright.planner.cost.indexing import distinct
-from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import Context, make_context, price
 from shardwright.planner.cost.stages import Split, even_chunks, fold
 from shardwright.planner.plans import (
@@ -121,7 +120,7 @@ def scan(
     step, peak = np.full(len(batch), np.inf), np.full(len(batch), np.inf)
     capacity, best, done = problem.device.memory_bytes, np.inf, 0
     table = fold(problem.graph, splits)
-    context, key = make_context(problem, batch, table, Network(problem.cluster, fabric_of(problem.cluster)))
+    context, key = make_context(problem, batch, table, network_of(problem))
     try:
         for rows, (seconds, bytes_) in _priced(context, batch, key, workers):
             step[rows], peak[rows] = seconds, bytes_
