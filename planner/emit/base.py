@@ -17,6 +17,8 @@ from typing import Any
 
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.options import LaunchOptions
+from shardwright.planner.plans import Degrees
+from shardwright.planner.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +90,11 @@ class Request:
         chunks: layers of every pipeline chunk in the order they run, [pp · vpp].
         stack: the stack profile's fields.
         machines: where it runs.
-        version: release of the target to write for, such as `0.16`.
+        version: release of the target to write for, one of `rules.versions.VERSIONS[target]`.
         launch: what the launcher is told.
         plan_id: short name of the plan.
+        problem: the job, as rules read it.
+        degrees: the plan, as rules read it.
     """
 
     spec: ModelSpec
@@ -102,6 +106,8 @@ class Request:
     version: str
     launch: LaunchOptions
     plan_id: str
+    problem: Problem
+    degrees: Degrees
 
     @property
     def uneven(self) -> bool:
@@ -147,6 +153,7 @@ class Program:
         files: its own files, by path within the bundle.
         check: how the framework's own parser is asked.
         needs: variables the user must set before starting: name -> what it holds.
+        python_path: whether modules are imported from the folder of the bundle.
         notes: lines for the README of the bundle.
     """
 
@@ -155,6 +162,7 @@ class Program:
     files: Mapping[str, File]
     check: Check
     needs: Mapping[str, str] = field(default_factory=dict)
+    python_path: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -163,18 +171,14 @@ class Target:
     """A framework files are written for.
 
     Attributes:
-        id: as `--target` names it.
+        id: as `--target` names it; its releases are `rules.versions.VERSIONS[id]`.
         says: one line on it.
-        versions: releases it can be written for, oldest first.
-        default_version: the one taken where none is named.
         refusals: what of a request it cannot express.
         program: the program of a request without refusals.
     """
 
     id: str
     says: str
-    versions: tuple[str, ...]
-    default_version: str
     refusals: Callable[[Request], tuple[Refusal, ...]]
     program: Callable[[Request], Program]
 

@@ -23,6 +23,8 @@ from shardwright.planner.emit.readme import readme
 from shardwright.planner.emit.registry import LAUNCHERS, TARGETS
 from shardwright.planner.emit.request import read_request
 from shardwright.planner.estimation import estimate_plan
+from shardwright.planner.rules.versions import checked_version, target_of
+from shardwright.planner.settling import settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ def emit(
         target: one of `registry.TARGETS`.
         folder: where the bundle goes; made if need be.
         rank: 1-based rank of the plan in a RESULT.
-        version: release of the target to write for; None for its default.
+        version: release of the target to write for; None for the one the plan was made for, else the newest.
         launcher: one of `registry.LAUNCHERS`.
         options: what the launcher is told.
         force: replace an earlier bundle.
@@ -76,7 +78,7 @@ def emit(
     chosen, starter = _target(target), _launcher(launcher)
     place = Path(folder)
     check_folder(place, force=force)
-    request = replace(read_request(source, rank, options or LaunchOptions()), version=_version(chosen, version))
+    request = _for_version(read_request(source, rank, options or LaunchOptions()), chosen, version)
     files = bundle_files(request, chosen, starter) | {"plan.json": File(text=json_text(_plan(source, rank)))}
     written = write_bundle(place, files, force=force)
     return Emission(data=_record(request, chosen, starter, place, written))
@@ -88,7 +90,7 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
     Raises:
         UnsupportedError: the target cannot express the plan.
     """
-    _refuse(target, target.refusals(request))
+    _refuse(target, (*_rule_refusals(request, target), *target.refusals(request)))
     program = target.program(request)
     return {
         **program.files,
@@ -138,12 +140,18 @@ def _launcher(name: str) -> Launcher:
     return LAUNCHERS[name]
 
 
-def _version(target: Target, asked: str | None) -> str:
-    if asked is None:
-        return target.default_version
-    if asked not in target.versions:
-        raise unknown_name(f"version of {target.id}", asked, target.versions, where="--target-version")
-    return asked
+def _for_version(request: Request, target: Target, asked: str | None) -> Request:
+    """The request for a release: the one asked for, else the one the plan was made for, else the newest."""
+    planned = request.version if target_of(request.problem.framework) == target.id else None
+    version = checked_version(target.id, asked or planned or None)
+    return replace(request, version=str(version))
+
+
+def _rule_refusals(request: Request, target: Target) -> tuple[Refusal, ...]:
+    """What the target's own rules say of the plan in that release."""
+    problem = replace(request.problem, framework=target.id, target_version=request.version)
+    found = settle(problem, request.degrees).violations
+    return tuple(Refusal(field=v["rule"], message=v["message"], remedy=v["remedy"]) for v in found)
 
 
 def _record(request: Request, target: Target, launcher: Launcher, folder: Path, files: tuple[str, ...]) -> dict[str, Any]:

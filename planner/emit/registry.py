@@ -9,6 +9,7 @@ from shardwright.planner.emit.launchers.kubernetes import KUBERNETES
 from shardwright.planner.emit.launchers.slurm import SLURM
 from shardwright.planner.emit.launchers.torchrun import TORCHRUN
 from shardwright.planner.emit.megatron.target import MEGATRON
+from shardwright.planner.emit.torchtitan.target import TORCHTITAN
 
-TARGETS: Mapping[str, Target] = {target.id: target for target in (MEGATRON,)}
+TARGETS: Mapping[str, Target] = {target.id: target for target in (MEGATRON, TORCHTITAN)}
 LAUNCHERS: Mapping[str, Launcher] = {launcher.id: launcher for launcher in (TORCHRUN, SLURM, KUBERNETES)}

@@ -12,13 +12,14 @@ from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import Machines, Request
 from shardwright.planner.emit.options import LaunchOptions
-from shardwright.planner.estimation import estimate_plan
+from shardwright.planner.estimation import degrees_of, estimate_plan
+from shardwright.planner.problem import problem_from_inputs
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 
 
 def read_request(source: str | Path | Mapping[str, Any], rank: int, options: LaunchOptions) -> Request:
-    """The plan of that rank, for no version yet.
+    """The plan of that rank; its version is the one it was planned for, empty for none.
 
     Raises:
         ShardwrightError: the file is damaged; the plan breaks a rule or does not fit; it trains adapters.
@@ -33,9 +34,11 @@ def read_request(source: str | Path | Mapping[str, Any], rank: int, options: Lau
         chunks=_chunks(record["stages"], parallel["vpp"]),
         stack=inputs["calibration"]["inline"]["stack"],
         machines=_machines(inputs["cluster"], parallel["world_size"], record, options),
-        version="",
+        version=inputs["search"].get("target_version") or "",
         launch=options,
         plan_id=digest({"parallel": parallel, "stages": [stage["layers"] for stage in record["stages"]]})[:8],
+        problem=problem_from_inputs(inputs),
+        degrees=degrees_of(record),
     )
 
 

@@ -31,7 +31,7 @@ def node_script(request: Request, program: Program) -> File:
 
 
 def _folder(program: Program) -> str:
-    used = any(word.root == BUNDLE for word in program.command)
+    used = program.python_path or any(word.root == BUNDLE for word in program.command)
     return 'bundle=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n' if used else ""
 
 
@@ -61,7 +61,8 @@ def _needed(program: Program) -> str:
 
 
 def _variables(request: Request, program: Program) -> str:
-    return bash_exports({**program.environment, **request.launch.environment})
+    found = 'export PYTHONPATH="$bundle${PYTHONPATH:+:$PYTHONPATH}"\n' if program.python_path else ""
+    return bash_exports({**program.environment, **request.launch.environment}) + found
 
 
 def _command(program: Program) -> str:

@@ -61,7 +61,7 @@ def _job(request: Request) -> str:
 def _body(request: Request) -> str:
     hosts = request.machines.hosts
     known = f"export MASTER_ADDR={hosts[0]}" if hosts else ""
-    found = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\nexport MASTER_ADDR'
+    found = 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\nexport MASTER_ADDR=${hosts[0]}'
     return _BODY.format(
         launch=LAUNCH,
         port=request.launch.port,

@@ -8,7 +8,7 @@ from shardwright.planner.emit.megatron.arguments import flag, option
 from shardwright.planner.emit.megatron.check import MEGATRON_CHECK
 from shardwright.planner.emit.megatron.parallel import RECOMPUTED_MODULES, environment, job_words, parallel_words
 from shardwright.planner.emit.megatron.pipeline import pipeline_refusals
-from shardwright.planner.emit.megatron.versions import DEFAULT, VERSIONS, has
+from shardwright.planner.emit.megatron.versions import has
 from shardwright.planner.emit.quoting import json_text
 
 ROOT = "MEGATRON_LM"
@@ -95,8 +95,6 @@ def _job_refusals(request: Request) -> tuple[Refusal, ...]:
 MEGATRON = Target(
     id="megatron",
     says="Megatron-LM, pretrain_gpt.py under torchrun",
-    versions=VERSIONS,
-    default_version=DEFAULT,
     refusals=_refusals,
     program=_program,
 )

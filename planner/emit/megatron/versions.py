@@ -6,8 +6,9 @@ https://github.com/NVIDIA/Megatron-LM (`core_r0.12.0` … `core_r0.19.0`, main o
 
 from __future__ import annotations
 
-VERSIONS = ("0.12", "0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19", "0.20")
-DEFAULT = "0.19"
+from shardwright.planner.rules.versions import VERSIONS as KNOWN
+
+VERSIONS = KNOWN["megatron"]
 
 #: What an argument list may use -> the first release that has it.
 SINCE = {

@@ -1,0 +1,1 @@
+"""torchtitan: a TOML file (0.2), or a Python module with a configuration function (0.3 and later)."""
