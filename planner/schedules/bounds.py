@@ -7,7 +7,7 @@ The step is the longest of all chains of operations in which each waits for the 
 with counts f, i, w, p that do not depend on the times. So T is convex in the times, every chain is a row that no times can
 exceed, and the longest chain at some times (`critical_rows`) is exact there: the cut to add when a program that minimises
 rows returns those times. `reference_rows` gives rows to start from: the longest chains of plans in which one rank, or all
-ranks from one on, are heavier than the rest, or the forward passes of one rank and the gradients of another.
+ranks from one on, are heavier than the rest, or the forward passes of one rank and the gradients of another, or all differ.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ HEAVIER = (1.05, 1.3, 4.0)
 
 PAIRED_RANKS = 16
 """Up to so many ranks, every pair of them gives a row: one with heavier forward, one with heavier backward passes."""
+
+
+SCATTERED = 200
+"""Plans with stages of all sizes whose longest chains are among the first rows."""
+
+LARGEST = 4.0
+"""How much larger than others their largest stages are."""
+
+LONG_TAIL = 10.0
+"""Passes that the tail of one rank takes in the plans whose chains end there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,25 +117,27 @@ def _spread(made: Program, times: ChunkTimes, rows: FloatArray) -> tuple[FloatAr
     return whole, computed, messages
 
 
-def reference_rows(made: Program, sends: Sends = Sends.OVERLAPPED, gain: float = 0.0) -> Rows:
-    """Rows to start from: distinct longest chains of plans that are uneven in one or two places.
+def reference_rows(made: Program, sends: Sends = Sends.OVERLAPPED, gain: float = 0.0, *, scattered: int = SCATTERED) -> Rows:
+    """Rows to start from: distinct longest chains of the plans of `reference_times`.
 
     Args:
         made: the compiled order.
         sends: who waits for messages.
         gain: share of the shorter pass that is hidden where two run together.
+        scattered: how many plans with stages of all sizes to add; more make the bound tighter, and longer.
     """
-    rows = critical_rows(made, reference_times(made.order, sends, gain))
+    rows = critical_rows(made, reference_times(made.order, sends, gain, scattered))
     table = np.concatenate([getattr(rows, name) for name in Rows.__slots__], axis=1)
     _, first = np.unique(table, axis=0, return_index=True)
     first.sort()
     return Rows(**{name: getattr(rows, name)[first] for name in Rows.__slots__})
 
 
-def reference_times(order: Order, sends: Sends, gain: float = 0.0) -> ChunkTimes:
+def reference_times(order: Order, sends: Sends, gain: float = 0.0, scattered: int = SCATTERED) -> ChunkTimes:
     """Equal ranks; one rank, or one and all after it, heavier; forward passes heavier on one rank, gradients on another.
 
-    Where ranks hold several chunks also one stage, or all up to one, with twice the work.
+    Where ranks hold several chunks also one stage, or all up to one, with twice the work; with one rank's tail long; and
+    plans whose stages take 1 to `LARGEST` times as long, by numbers that are the same in every run.
     """
     rank, pp = order.stage_rank, order.pp
     one, after = np.eye(pp), np.triu(np.ones((pp, pp)))[1:]
@@ -139,7 +151,12 @@ def reference_times(order: Order, sends: Sends, gain: float = 0.0) -> ChunkTimes
         single, until = np.eye(order.stages), np.tril(np.ones((order.stages, order.stages)))
         chunks = 1 + np.concatenate((single, until))
         forward, backward = np.concatenate((forward, chunks)), np.concatenate((backward, chunks))
-    return chunk_times(forward, 1.05 * backward, 0.95 * backward, pp=pp, send_s=0.01, sends=sends, gain=gain)
+    sizes = np.random.default_rng(0).uniform(1, LARGEST, (2, scattered, order.stages))
+    forward = np.concatenate((forward, np.ones((pp, order.stages)), sizes[0]))
+    backward = np.concatenate((backward, np.ones((pp, order.stages)), sizes[0] * sizes[1] / (1 + LARGEST) * 2))
+    tail = np.zeros((len(forward), pp))
+    tail[len(tail) - scattered - pp : len(tail) - scattered] = LONG_TAIL * one
+    return chunk_times(forward, 1.05 * backward, 0.95 * backward, pp=pp, send_s=0.01, tail_s=tail, sends=sends, gain=gain)
 
 
 def _longest(made: Program, times: ChunkTimes) -> tuple[FloatArray, FloatArray, FloatArray]:
