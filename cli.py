@@ -114,9 +114,6 @@ def estimate(
     overrides: o.Set = None,
     plan_file: o.PlanFile = None,
     rank: o.Rank = None,
-    megatron_args: o.MegatronArgs = None,
-    world_size: o.WorldSize = None,
-    define: o.Define = None,
     tp: o.Tp = None,
     pp: o.Pp = None,
     vpp: o.Vpp = None,
@@ -145,11 +142,9 @@ def estimate(
     objective: o.Objective = "throughput",
     form: o.Format = "table",
 ) -> int:
-    """Price one plan: MODEL and degrees, a plan of a file, or your own configuration."""
+    """Price one plan: MODEL and degrees, or a plan of a file."""
     given = locals()
     _check_common(form, objective)
-    if asked.configuration(given):
-        return _finished(_estimated_configuration(given), form)
     if plan_file is not None:
         asked.refuse_beside_plan(given)
         return _finished(_estimated_file(plan_file, rank or 1, given), form)
@@ -246,6 +241,28 @@ def show(
 
 
 @app.command(cls=o.GroupedCommand)
+def topo(
+    files: Annotated[list[str], o.argument("FILES...", "dumps of machines and networks, or - for standard input")],
+    output: Annotated[str | None, o.option(o.OUTPUT, "cluster YAML to write", "-o", "--output", metavar="FILE")] = None,
+    node: Annotated[str | None, o.option(o.INPUTS, "node preset for what they leave open", metavar="NODE")] = None,
+    device: Annotated[str | None, o.option(o.INPUTS, "device preset of the GPUs", metavar="DEVICE")] = None,
+    nodes: Annotated[int | None, o.option(o.INPUTS, "nodes, where no file names hosts", metavar="N")] = None,
+    nic_gbps: Annotated[float | None, o.option(o.INPUTS, "rate of one network card, Gb/s", metavar="RATE")] = None,
+    name: Annotated[str, o.option(o.INPUTS, "name of the cluster", metavar="NAME")] = "cluster",
+) -> None:
+    """Turn topology dumps into a cluster YAML."""
+    from shardwright.hardware.readers import TopoOptions, read_topology
+    from shardwright.hardware.readers.draft import write_draft
+
+    options = TopoOptions(node=node, device=device, nodes=nodes, nic_gbps=nic_gbps, name=name)
+    draft = read_topology(files, options)
+    if output is not None:
+        write_draft(draft, output, files)
+    _say("\n".join(draft.messages()))
+    _write(draft.text() if output is None else draft.summary())
+
+
+@app.command(cls=o.GroupedCommand)
 def schema(
     name: Annotated[str, o.argument("NAME", "plan-result estimate validation calibration cluster model")],
     form: o.SchemaFormat = "json",
@@ -301,12 +318,6 @@ def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
     from shardwright.planner.estimation import estimate_plan
 
     return estimate_plan(path, rank=rank, options=asked.pricing(given))
-
-
-def _estimated_configuration(given: dict[str, Any]) -> Any:
-    from shardwright.planner.readers.estimating import estimate_file
-
-    return estimate_file(**asked.configured(given), options=asked.pricing(given))
 
 
 def _save(folder: Path, result: Any) -> None:

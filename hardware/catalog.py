@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from shardwright import documents
@@ -20,6 +21,7 @@ from shardwright.hardware.cluster import MAX_NODES, Cluster, Node, NodeGroup
 from shardwright.hardware.device import Device
 from shardwright.hardware.fabric import checked_fabrics
 from shardwright.hardware.hostlist import expand
+from shardwright.hardware.links import fabric_of_device
 from shardwright.hardware.topology_records import Excluded, Network
 
 _FORM = (
@@ -27,6 +29,8 @@ _FORM = (
 )
 _COUNT = re.compile(r"([0-9]+)(?:[xX]([0-9]+))?")
 _ALIASES = re.compile(r"(?m)^aliases:\s*\[(.*)\]\s*$")
+_PCI_IDS = re.compile(r"(?m)^pci_ids:\s*\[(.*)\]\s*$")
+GENERIC_SCALEUP = "generic-scaleup"
 FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -58,13 +62,17 @@ def load_node(name: str) -> Node:
     return _node(_resolved("nodes", "node preset", name))
 
 
-def load_cluster(text: str, *, node: str | None = None, device: str | None = None) -> Cluster:
+def device_of_pci_id(pci_id: str) -> str | None:
+    """The device preset of a PCI ``vendor:device`` in hexadecimal (PCI ID Repository, pci-ids.ucw.cz); None without one."""
+    return _listed("devices", _PCI_IDS).get(pci_id.lower())
+
+
+def load_cluster(text: str, *, fills: Mapping[str, Any] | None = None) -> Cluster:
     """The cluster that a command line names.
 
     Args:
         text: ``NODE:COUNT``, ``NODE:COUNTxG``, or the path of a cluster YAML or JSON file.
-        node: node preset that fills what a file leaves null.
-        device: device preset that fills the devices a file leaves null.
+        fills: values for what a file leaves null, see `read_cluster`.
 
     Raises:
         InvalidValueError: neither of these forms, or a count out of range.
@@ -73,7 +81,7 @@ def load_cluster(text: str, *, node: str | None = None, device: str | None = Non
     """
     given = text.strip()
     if given.lower().endswith(FILE_SUFFIXES):
-        return read_cluster(Path(given), node=node, device=device)
+        return read_cluster(Path(given), fills=fills)
     name, colon, count = given.rpartition(":")
     if not colon:
         raise _no_count(given)
@@ -91,20 +99,19 @@ def load_cluster(text: str, *, node: str | None = None, device: str | None = Non
     return Cluster(name=shown, groups=(NodeGroup(node=found, count=nodes, gpus_per_node=usable),))
 
 
-def read_cluster(path: Path, *, node: str | None = None, device: str | None = None) -> Cluster:
+def read_cluster(path: Path, *, fills: Mapping[str, Any] | None = None) -> Cluster:
     """The cluster of a YAML or JSON file.
 
     Args:
         path: the file.
-        node: node preset that fills what the file leaves null.
-        device: device preset that fills the devices the file leaves null.
+        fills: values for what the file leaves null: ``node`` (a preset), ``device`` (a preset), or any field of a node.
 
     Raises:
         DamagedFileError: the file cannot be read as such.
         UnknownNameError: an unknown key or preset, with its line.
         InvalidValueError: a value out of range, or a node or device that is null and not given here, with its line.
     """
-    return _from_document(documents.read_document(path), node, device)
+    return _from_document(documents.read_document(path), fills or {})
 
 
 def cluster_from_dict(data: Mapping[str, Any]) -> Cluster:
@@ -159,17 +166,18 @@ def device_from_dict(data: Mapping[str, Any]) -> Device:
     return Device.from_dict(values)
 
 
-def _from_document(document: documents.Document, node: str | None = None, device: str | None = None) -> Cluster:
+def _from_document(document: documents.Document, fills: Mapping[str, Any] = MappingProxyType({})) -> Cluster:
     from shardwright.hardware.schema import ClusterFile
 
     checked = documents.validate(ClusterFile, document)
-    if node is not None and all(known_whole(group.node_data()) for group in checked.groups):
+    if "node" in fills and all(known_whole(group.node_data()) for group in checked.groups):
+        message = f"{document.source} names every node; {fills['node']} is not needed"
         hint = "set the fields that differ, such as cluster.internode_bytes_per_s"
-        raise InvalidValueError(f"{document.source} names every node; {node} is not needed", where="cluster.node", hint=hint)
+        raise InvalidValueError(message, where="cluster.node", hint=hint)
     groups = []
     for index, group in enumerate(checked.groups):
         with _placed(document, "groups", index):
-            known = filled_node(group.node_data(), node, device)
+            known = filled_node(group.node_data(), fills)
             groups.append(_group(known, group.count, group.gpus_per_node, group.hosts))
     with _placed(document):
         network = None if checked.network is None else Network.from_dict(checked.network.model_dump(exclude_unset=True))
@@ -187,40 +195,51 @@ def _placed(document: documents.Document, *keys: str | int) -> Iterator[None]:
         raise
 
 
-def filled_node(given: str | Mapping[str, Any] | None, node: str | None, device: str | None) -> str | Mapping[str, Any]:
-    """A node of a file with what it leaves null taken from presets.
+_NEEDED = {
+    "gpus": ("the number of GPUs of a node", "8", "or --set cluster.node=PRESET for all of it"),
+    "device": ("the device (accelerator)", "h100-sxm5-80g", "shardwright show devices"),
+    "scaleup_domain_gpus": ("the size of a scale-up domain", "8", "1: no scale-up links"),
+}
+"""Fields that no node can be without, though a file may leave them null: what they are, an example, where to look."""
+
+
+def filled_node(given: str | Mapping[str, Any] | None, fills: Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """A node of a file with what it leaves null filled.
 
     Args:
         given: preset name, fields, or None.
-        node: node preset for fields that are null.
-        device: device preset where the device is null; link rates that are null as well then follow from it.
+        fills: values for fields that are null; ``node`` names a preset for all of them. Where the device was null, link
+            rates that are null as well follow from the device that is filled in.
 
     Raises:
-        InvalidValueError: the node or its device stays unknown.
+        InvalidValueError: the node, its device or the size of its domain stays unknown.
     """
     if given is None:
-        if node is None:
-            raise _unknown("node", "the node", "dgx-h100")
-        return node
+        if "node" not in fills:
+            hint = "add --set cluster.node=dgx-h100, or write a preset for node (shardwright show nodes)"
+            raise InvalidValueError("the node is not known", where="node", hint=hint)
+        return str(fills["node"])
     if isinstance(given, str) or known_whole(given):
         return given
-    preset = {} if node is None else {key: value for key, value in load_node(node).to_dict().items() if key != "id"}
-    chosen = device if device is not None else preset.get("device")
-    if chosen is None:
-        raise _unknown("node.device", "the device (accelerator)", "h100-sxm5-80g")
-    known = {key: value for key, value in given.items() if value is not None}
-    return {**preset, **known, "device": chosen}
+    preset = load_node(str(fills["node"])).to_dict() if "node" in fills else {}
+    known = {key: value if value is not None else fills.get(key, preset.get(key)) for key, value in given.items()}
+    for key, (what, example, more) in _NEEDED.items():
+        if key in known and known[key] is None:
+            hint = f"add --set cluster.{key}={example}, or write it for node.{key} ({more})"
+            raise InvalidValueError(f"{what} is not known", where=f"node.{key}", hint=hint)
+    if given.get("device") is None:
+        known = {**preset, **{key: value for key, value in known.items() if value is not None}, "id": given.get("id", "read")}
+        known.setdefault("scaleup_fabric", fabric_of_device(_any_device(known["device"])) or GENERIC_SCALEUP)
+    return known
+
+
+def _any_device(given: Any) -> Device:
+    return load_device(given) if isinstance(given, str) else device_from_dict(given)
 
 
 def known_whole(given: str | Mapping[str, Any] | None) -> bool:
-    """Whether a node of a file, as given there, leaves neither itself nor its device null."""
-    return given is not None and (isinstance(given, str) or "device" not in given or given["device"] is not None)
-
-
-def _unknown(key: str, what: str, example: str) -> InvalidValueError:
-    name = key.rpartition(".")[2]
-    hint = f"add --set cluster.{name}={example}, or write that preset for {key} (shardwright show {name}s)"
-    return InvalidValueError(f"{what} is not known", where=key, hint=hint)
+    """Whether a node of a file leaves neither itself nor what it cannot be without null."""
+    return given is not None and (isinstance(given, str) or all(given.get(key, key) is not None for key in _NEEDED))
 
 
 def _group(node: str | Mapping[str, Any], count: int, usable: int | None, hosts: str | None) -> NodeGroup:
@@ -308,14 +327,18 @@ def normalised(name: str) -> str:
     return re.sub(r"[\s_/]+", "-", name.strip().lower())
 
 
+def _aliases(folder: str) -> Mapping[str, str]:
+    return _listed(folder, _ALIASES)
+
+
 @lru_cache(maxsize=8)
-def _aliases(folder: str) -> dict[str, str]:
-    """Alias → id, found by looking for the ``aliases`` line only: parsing all presets would be slow."""
+def _listed(folder: str, line: re.Pattern[str]) -> Mapping[str, str]:
+    """Word → id of the preset that lists it, found by looking for one line only: parsing all presets would be slow."""
     found: dict[str, str] = {}
     for name in _ids(folder):
-        match = _ALIASES.search(_text(folder, name))
-        for alias in match.group(1).split(",") if match else []:
-            found[normalised(alias.strip().strip("\"'"))] = name
+        match = line.search(_text(folder, name))
+        for word in match.group(1).split(",") if match else []:
+            found[normalised(word.strip().strip("\"'"))] = name
     return found
 
 
@@ -326,6 +349,7 @@ def _text(folder: str, name: str) -> str:
 def _preset(folder: str, name: str) -> dict[str, Any]:
     data = documents.parse_yaml(_text(folder, name), f"presets/{folder}/{name}.yaml").data
     data.pop("aliases", None)
+    data.pop("pci_ids", None)
     return data
 
 

@@ -30,7 +30,8 @@ from shardwright.planner.stacks import StackProfile, stack_from_dict
 
 ROOTS = ("model", "cluster", "stack")
 WHERE = "--set"
-_FILLS = re.compile(r"\s*cluster\.(node|device)\s*=")
+_FILLS = re.compile(r"\s*cluster\.[a-z_]+\s*=")
+_NODE = re.compile(r"\s*cluster\.node\s*=")
 
 Path = tuple[str, ...]
 
@@ -88,7 +89,7 @@ def apply_overrides(
 
 
 def load_filled(cluster: str | Cluster, overrides: Sequence[str]) -> tuple[Cluster, tuple[str, ...]]:
-    """The cluster, with what its file leaves null filled by `cluster.node=` and `cluster.device=`.
+    """The cluster, with what its file leaves null filled by `cluster.node=`, `cluster.device=` and other fields of a node.
 
     Args:
         cluster: what the user named, or a cluster.
@@ -104,9 +105,9 @@ def load_filled(cluster: str | Cluster, overrides: Sequence[str]) -> tuple[Clust
         return cluster, tuple(overrides)
     if not cluster.strip().lower().endswith(FILE_SUFFIXES):
         return load_cluster(cluster), tuple(overrides)
-    fills = {text.partition("=")[0].strip().removeprefix("cluster."): text for text in overrides if _FILLS.match(text)}
-    names = {key: text.partition("=")[2].strip().strip('"') for key, text in fills.items()}
-    return load_cluster(cluster, **names), tuple(text for text in overrides if text != fills.get("node"))
+    found = [_statement(text) for text in overrides if _FILLS.match(text)]
+    left = tuple(text for text in overrides if not _NODE.match(text))  # the others fit a filled cluster as well
+    return load_cluster(cluster, fills={statement.key: statement.value for statement in found}), left
 
 
 def _statement(text: str) -> Statement:

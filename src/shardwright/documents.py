@@ -182,11 +182,16 @@ def rounded(value: Any, digits: int = 12) -> Any:
     return rounded(value.tolist(), digits) if hasattr(value, "tolist") else value
 
 
-def yaml_text(value: Mapping[str, Any]) -> str:
-    """A mapping as YAML text in block style, keys in their order; `parse_yaml` reads it back as the same values."""
+def yaml_text(value: Mapping[str, Any], *, compact: bool = False) -> str:
+    """A mapping as YAML text, keys in their order; `parse_yaml` reads it back as the same values.
+
+    Args:
+        value: what to write.
+        compact: innermost lists and mappings on one line; otherwise all in block style.
+    """
     from shardwright.yaml_reader import write_yaml
 
-    return write_yaml(value)
+    return write_yaml(value, compact=compact)
 
 
 def json_lines(text: str) -> dict[KeyPath, int]:

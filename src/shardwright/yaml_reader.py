@@ -75,10 +75,10 @@ def read_yaml(text: str, source: str, *, max_depth: int) -> tuple[object, dict[P
         raise DamagedFileError(f"{source} is not YAML: {reason}", where=source) from error
 
 
-def write_yaml(value: Mapping[str, Any]) -> str:
-    """A mapping as YAML text in block style, keys in their order."""
+def write_yaml(value: Mapping[str, Any], *, compact: bool = False) -> str:
+    """A mapping as YAML text, keys in their order; block style, or with innermost lists and mappings on one line."""
     writer = YAML(typ="safe", pure=True)
-    writer.default_flow_style = False
+    writer.default_flow_style = None if compact else False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.allow_unicode = True
     writer.width = 120

@@ -148,7 +148,16 @@ def test_an_unknown_node_is_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="node") as caught:
         load_cluster(str(path))
     assert "--set cluster.node=" in caught.value.hint
-    assert load_filled(str(path), ["cluster.node=dgx-h100"])[0] == load_cluster(str(path), node="dgx-h100")
+    assert load_filled(str(path), ["cluster.node=dgx-h100"])[0] == load_cluster(str(path), fills={"node": "dgx-h100"})
+
+
+def test_an_unknown_domain_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "read.json"
+    path.write_text(json.dumps(unknown(BOX | {"device": "a100-sxm4-40g", "scaleup_domain_gpus": None})), encoding="utf-8")
+    with pytest.raises(InvalidValueError, match="scale-up domain") as caught:
+        load_cluster(str(path))
+    assert "--set cluster.scaleup_domain_gpus=" in caught.value.hint
+    assert load_filled(str(path), ["cluster.scaleup_domain_gpus=4"])[0].node.scaleup_domain_gpus == 4
 
 
 def test_a_node_preset_for_a_file_that_needs_none_is_refused(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Configurations users have, read back into plans: Megatron arguments, torchtitan TOML, DeepSpeed JSON."""
