@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardwright.planner.emit.base import Launcher, Target
+from shardwright.planner.emit.bridge.target import MEGATRON_BRIDGE
 from shardwright.planner.emit.launchers.kubernetes import KUBERNETES
 from shardwright.planner.emit.launchers.slurm import SLURM
 from shardwright.planner.emit.launchers.torchrun import TORCHRUN
 from shardwright.planner.emit.megatron.target import MEGATRON
 from shardwright.planner.emit.torchtitan.target import TORCHTITAN
 
-TARGETS: Mapping[str, Target] = {target.id: target for target in (MEGATRON, TORCHTITAN)}
+TARGETS: Mapping[str, Target] = {target.id: target for target in (MEGATRON, MEGATRON_BRIDGE, TORCHTITAN)}
 LAUNCHERS: Mapping[str, Launcher] = {launcher.id: launcher for launcher in (TORCHRUN, SLURM, KUBERNETES)}

@@ -52,7 +52,8 @@ def _notes(request: Request) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _refusals(request: Request) -> tuple[Refusal, ...]:
+def megatron_refusals(request: Request) -> tuple[Refusal, ...]:
+    """What of a request Megatron-LM arguments cannot say."""
     return (*architecture_refusals(request), *pipeline_refusals(request), *_plan_refusals(request), *_job_refusals(request))
 
 
@@ -95,6 +96,6 @@ def _job_refusals(request: Request) -> tuple[Refusal, ...]:
 MEGATRON = Target(
     id="megatron",
     says="Megatron-LM, pretrain_gpt.py under torchrun",
-    refusals=_refusals,
+    refusals=megatron_refusals,
     program=_program,
 )

@@ -1,0 +1,1 @@
+"""Megatron-Bridge: a recipe that builds its model from numbers."""
