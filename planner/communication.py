@@ -14,7 +14,7 @@ from shardwright.hardware.collectives import ALGORITHMS, LINKS, CollectiveTime, 
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.operators import is_layer, layer_collectives, units_of
-from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, stage_distance, tied_bytes
+from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, stage_distance, tied_bytes, tied_distance
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
 
@@ -63,8 +63,8 @@ def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
     made = [_pair_row(context, "send", distance, message, runs)]
     if parts > 1:
         made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs))
-    tied = float(tied_bytes(context)[key])
-    return made + ([_pair_row(context, "all_reduce", distance * int(one.pp[0] - 1), tied, 1.0)] if tied else [])
+    tied, apart = float(tied_bytes(context)[key]), int(tied_distance(one)[0])
+    return made + ([_pair_row(context, "all_reduce", apart, tied, 1.0)] if tied and apart else [])
 
 
 def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> list[Row]:

@@ -118,7 +118,7 @@ def switches(degrees: Record, mode: str, layers: int | None, stack: StackProfile
 def stage_records(problem: Problem, parallel: Record, split: Split, prices: Prices, index: int) -> list[Record]:
     """One record a pipeline rank."""
     mesh = DeviceMesh(axes=tuple((a, parallel[a]) for a in ("pp", "dp", "cp", "tp")))
-    layers, memory = intervals(split), prices.memory
+    layers, memory, last = intervals(split), prices.memory, int(split.ranks[-1])
     mtp = ["mtp"] if problem.graph.mtp is not None else []
     made = []
     for rank in range(split.pp):
@@ -127,7 +127,7 @@ def stage_records(problem: Problem, parallel: Record, split: Split, prices: Pric
             {
                 "index": rank,
                 "layers": layers[rank],
-                "holds": ["embedding"] * (rank == 0) + (["head", "loss", *mtp] if rank == split.pp - 1 else []),
+                "holds": ["embedding"] * (rank == 0) + (["head", "loss", *mtp] if rank == last else []),
                 "ranks": format_ranks(mesh.ranks(pp=rank)),
                 "node_type": problem.cluster.node.id,
                 "time": {

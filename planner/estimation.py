@@ -31,6 +31,7 @@ from shardwright.planner.problem import (
     corrections_from,
     problem_from_inputs,
 )
+from shardwright.planner.schedules.registry import is_folded
 from shardwright.planner.settling import Settled, settle
 
 
@@ -159,7 +160,7 @@ def degrees_of(saved: Mapping[str, Any]) -> Degrees:
         sequence_parallel=parallel["sequence_parallel"],
         recompute=mode,
         recompute_layers=covered if mode == "full" and covered < largest else None,
-        layers_per_stage=_chunks(saved["stages"], parallel["vpp"]) or None,
+        layers_per_stage=chunk_layers(saved["stages"], parallel) or None,
     )
 
 
@@ -167,9 +168,11 @@ def _stage_layers(stage: Mapping[str, Any]) -> int:
     return sum(span[1] - span[0] + 1 for span in stage["layers"] if span)
 
 
-def _chunks(stages: Sequence[Mapping[str, Any]], vpp: int) -> tuple[int, ...]:
-    """Layers of each chunk in the order they run."""
-    spans = [stage["layers"][v] for v in range(vpp) for stage in stages]
+def chunk_layers(stages: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]) -> tuple[int, ...]:
+    """Layers of each chunk in the order they run: every second round comes back where chunks stand on ranks like a V."""
+    folded = is_folded(parallel["schedule"])
+    rounds = [list(stages)[:: -1 if folded and v % 2 else 1] for v in range(parallel["vpp"])]
+    spans = [stage["layers"][v] for v, ordered in enumerate(rounds) for stage in ordered]
     return tuple(span[1] - span[0] + 1 if span else 0 for span in spans)
 
 
@@ -198,7 +201,7 @@ def estimate_batch(problem: Problem, batch: PlanBatch, splits: Sequence[Split]) 
     """ESTIMATE records of several plans; `batch.split` indexes `splits`."""
     table = fold(problem.graph, splits, every_rank=True)
     context, key = make_context(problem, batch, table, network_of(problem))
-    return describe(context, batch, key, price(context, batch, key))
+    return describe(context, batch, key, price(context, batch, key, exact=True))
 
 
 def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:

@@ -40,13 +40,14 @@ class Degrees:
     """One plan as a user states it; None means "the default for the framework".
 
     Attributes:
+        vpp: chunks a pipeline rank; None for 1, or 2 with a schedule that folds them.
         layers_per_stage: layers of each pipeline chunk, `pp` or `pp·vpp` numbers in the order the layers run.
         recompute_layers: layers recomputed on each stage (recompute full only); None for all.
     """
 
     tp: int = 1
     pp: int = 1
-    vpp: int = 1
+    vpp: int | None = None
     cp: int = 1
     ep: int = 1
     etp: int | None = None

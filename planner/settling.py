@@ -3,15 +3,18 @@
     settle = check ranges -> fill in defaults -> data-parallel degree -> rules -> layers of each chunk
 
 Defaults: degrees 1; etp = tp for Megatron, else 1; sequence parallelism on if tp > 1; ZeRO 1 (Megatron, DeepSpeed) or 3
-(torchtitan, PyTorch), 0 where no rank could share states; schedule 1f1b, interleaved if vpp > 1. `any` behaves as Megatron
-with a pipeline and as PyTorch without. Broken rules are listed, never raised; a value that no plan can have is raised.
+(torchtitan, PyTorch), 0 where no rank could share states; schedule 1f1b, interleaved if vpp > 1; vpp 2 for schedules that
+fold stages like a V. `any` behaves as Megatron with a pipeline and as PyTorch without. Broken rules are listed, never
+raised; a value that no plan can have is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.planner.cost.stages import Split, even_chunks
@@ -20,7 +23,8 @@ from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violations
 from shardwright.planner.rules.settings import Value
-from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.schedules.orders import stage_ranks
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES, is_folded
 
 MAX_DEGREE = 10_000_000
 
@@ -35,6 +39,7 @@ UNPRICEABLE = frozenset(
         "expert-replicate",
         "dp-replicate",
         "replicas",
+        "schedule-rounds",
     }
 )
 """Rules without which a plan has no price: its ranks, layers or micro-batches do not add up."""
@@ -72,6 +77,8 @@ def settle(problem: Problem, degrees: Degrees, settings: Mapping[str, Value] | N
         UnknownNameError: an unknown schedule or recompute mode.
     """
     _check_ranges(degrees)
+    if degrees.vpp is None:
+        degrees = replace(degrees, vpp=2 if is_folded(degrees.schedule) else 1)
     facts = facts_of(problem)
     columns = _columns(problem, degrees)
     stage = degrees.tp * degrees.cp * degrees.pp
@@ -92,7 +99,7 @@ def settle(problem: Problem, degrees: Degrees, settings: Mapping[str, Value] | N
         "recompute": RECOMPUTE_MODES.index(degrees.recompute),
         "recompute_layers": _recomputed(problem, degrees),
     }
-    split = _split(problem, degrees)
+    split = _split(problem, degrees, columns)
     return Settled(row=row, split=split, violations=broken, warnings=warnings, shown=shown)
 
 
@@ -124,19 +131,21 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
     routed = problem.graph.spec.moe is not None
     etp = degrees.etp if degrees.etp is not None else (degrees.tp if megatron and routed else 1)
     sp = degrees.sequence_parallel if degrees.sequence_parallel is not None else degrees.tp > 1
-    name = degrees.schedule if degrees.schedule is not None else "interleaved-1f1b" if degrees.vpp > 1 else "1f1b"
+    vpp = degrees.vpp or 1
+    name = degrees.schedule if degrees.schedule is not None else "interleaved-1f1b" if vpp > 1 else "1f1b"
     if name not in SCHEDULE_IDS:
         raise unknown_name("schedule", name, SCHEDULE_IDS, where="--schedule")
     schedule = SCHEDULE_IDS.index(name)
-    if SCHEDULES[schedule].interleaved != (degrees.vpp > 1):
-        hint = "give --vpp above 1" if SCHEDULES[schedule].interleaved else "give --schedule interleaved-1f1b, or vpp 1"
-        raise ConflictError(f"schedule {name} with vpp {degrees.vpp}", where="--schedule", hint=hint)
+    if not SCHEDULES[schedule].fits_chunks(np.array([vpp]))[0]:
+        able = [s.id for s in SCHEDULES if s.fits_chunks(np.array([vpp]))[0]]
+        hint = f"give --vpp {SCHEDULES[schedule].chunks}, or --schedule {' or '.join(able)}"
+        raise ConflictError(f"schedule {name} with vpp {vpp}", where="--schedule", hint=hint)
     return {
         "tp": degrees.tp,
         "sp": int(sp and degrees.tp > 1),
         "cp": degrees.cp,
         "pp": degrees.pp,
-        "vpp": degrees.vpp,
+        "vpp": vpp,
         "ep": degrees.ep,
         "etp": etp,
         "micro_batch": degrees.micro_batch,
@@ -169,18 +178,21 @@ def _choices(problem: Problem, degrees: Degrees) -> dict[str, int]:
 def _recomputed(problem: Problem, degrees: Degrees) -> int:
     """Layers recomputed on each stage; `ALL_LAYERS` where that is as many as the fullest stage has."""
     given, pp, count = degrees.layers_per_stage, degrees.pp, degrees.recompute_layers
-    fullest = max(sum(given[rank::pp]) for rank in range(min(pp, len(given)))) if given else -(-problem.graph.layers // pp)
+    fullest = -(-problem.graph.layers // pp)
+    if given:
+        ranks = stage_ranks(pp, -(-len(given) // pp), is_folded(degrees.schedule))[: len(given)]
+        fullest = int(np.bincount(ranks, weights=given).max())
     return ALL_LAYERS if count is None or count >= fullest else count
 
 
-def _split(problem: Problem, degrees: Degrees) -> Split:
-    layers, pp, vpp = problem.graph.layers, degrees.pp, degrees.vpp
-    given = degrees.layers_per_stage
+def _split(problem: Problem, degrees: Degrees, columns: Mapping[str, int]) -> Split:
+    layers, pp, vpp = problem.graph.layers, columns["pp"], columns["vpp"]
+    folded, given = SCHEDULES[columns["schedule"]].folded, degrees.layers_per_stage
     if given is None:
         chunks = even_chunks(layers, pp, vpp, 0)
         if chunks is None:  # pragma: no cover - nothing is counted
             raise InvalidValueError(f"{layers} layers in {pp * vpp} chunks")
-        return Split(chunks=chunks, pp=pp, vpp=vpp)
+        return Split(chunks=chunks, pp=pp, vpp=vpp, folded=folded)
     where = "--layers-per-stage"
     if len(given) not in {pp, pp * vpp}:
         raise InvalidValueError(
@@ -195,10 +207,11 @@ def _split(problem: Problem, degrees: Degrees) -> Split:
             hint=f"give numbers that sum to {layers}",
         )
     if len(given) == pp * vpp:
-        return Split(chunks=tuple(given), pp=pp, vpp=vpp)
+        return Split(chunks=tuple(given), pp=pp, vpp=vpp, folded=folded)
     odd = [n for n in given if n % vpp]
     if odd:
         raise InvalidValueError(
             f"{odd[0]} layers of a stage in vpp {vpp} chunks", where=where, hint=f"give {pp * vpp} numbers, one a chunk"
         )
-    return Split(chunks=tuple(n // vpp for n in given) * vpp, pp=pp, vpp=vpp)
+    chunks = tuple(given[rank] // vpp for rank in stage_ranks(pp, vpp, folded).tolist())
+    return Split(chunks=chunks, pp=pp, vpp=vpp, folded=folded)

@@ -2,7 +2,7 @@
 
     product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's, whose fp32
                  result is read and written (a frozen weight has none); low precision adds casts of 3 (forward) and 4
-                 (backward) bytes an element
+                 (backward) bytes an element, of which the weight's gradient needs the transposed copy
     attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores; windows that
                  are chunks are sequences of their own, and so are packed documents (fused only: L tokens each)
     scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
@@ -64,11 +64,18 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTime:
-    """Seconds of one operator, arrays of shape [keys], and the bytes it moves in device memory both ways."""
+    """Times of one operator, arrays of shape [keys].
+
+    Attributes:
+        forward_s, backward_s: seconds.
+        hbm_bytes: bytes it moves in device memory both ways.
+        weight_s: the part of `backward_s` that makes the gradient of a weight, which nothing else waits for; None: nothing.
+    """
 
     forward_s: FloatArray
     backward_s: FloatArray
     hbm_bytes: FloatArray
+    weight_s: FloatArray | None = None
 
 
 def machine_of(problem: Problem) -> Machine:
@@ -110,17 +117,17 @@ def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Ma
     fit = machine.fit
     forward = gemm_s(fit, rates, m, n, k, groups, width, out)
     backward = gemm_s(fit, rates, m, k, n, groups, width, out)
-    if operator.trains:
-        backward = backward + gemm_s(fit, rates, n, k, m, groups, width, ACCUMULATED_GRADIENT_BYTES)
+    weight = gemm_s(fit, rates, n, k, m, groups, width, ACCUMULATED_GRADIENT_BYTES) if operator.trains else np.zeros(1)
     products, accumulated = (3, ACCUMULATED_GRADIENT_BYTES) if operator.trains else (2, 0.0)
     moved = groups * (products * width * (m * k + k * n + m * n) + out * m * (n + k) + accumulated * k * n)
     if low:
         operands = groups * m * (k + n)
         forward = forward + memory_bound_s(fit, rates, CAST_BYTES_FORWARD * groups * m * k)
-        cast = CAST_BYTES_BACKWARD if operator.trains else CAST_BYTES_FORWARD
-        backward = backward + memory_bound_s(fit, rates, cast * groups * m * n)
+        backward = backward + memory_bound_s(fit, rates, CAST_BYTES_FORWARD * groups * m * n)
+        if operator.trains:
+            weight = weight + memory_bound_s(fit, rates, (CAST_BYTES_BACKWARD - CAST_BYTES_FORWARD) * groups * m * n)
         moved = moved + operands * CAST_BYTES_BACKWARD
-    return OperatorTime(forward_s=forward, backward_s=backward, hbm_bytes=moved)
+    return OperatorTime(forward_s=forward, backward_s=backward + weight, hbm_bytes=moved, weight_s=weight)
 
 
 def _attention_sizes(shape: AttentionShape, sizes: LocalSizes) -> tuple[FloatArray, ...]:

@@ -1,7 +1,8 @@
 """Memory of stages by component, at the fullest moment of their most loaded rank, as the driver reports it.
 
     activations   in-flight micro-batches · saved bytes + the one layer being recomputed
-    logits        loss buffers of one micro-batch (of all where the schedule keeps them)
+    logits        loss buffers of one micro-batch (of all where the schedule keeps them), and the gradient of those whose weight
+                  gradient the schedule puts off
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
@@ -60,10 +61,10 @@ def stage_memory(
     row: IntArray,
     state: StateTables,
     state_row: IntArray,
-    first_rank: IntArray,
+    ends: tuple[IntArray, IntArray],
     problem: Problem,
 ) -> StageMemory:
-    """Memory of every run's first rank (the one with the most micro-batches in flight).
+    """Memory of the fullest rank of every run (its first or its last: in flight only falls, or only grows, with the rank).
 
     Args:
         batch: plans.
@@ -71,20 +72,21 @@ def stage_memory(
         row: each plan's row of it.
         state: states of stages.
         state_row: each plan's row of them.
-        first_rank: first rank of each run, [plans, runs].
+        ends: first and last rank of each run, [plans, runs].
         problem: constants of the stack.
     """
     share = recomputed_share(batch, work.layers[row])
     kept = work.saved_bytes[row, 0]
     saved = kept + share * (work.saved_bytes[row, batch.recompute] - kept)
     live = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0)
-    alive, logits_alive = _in_flight(batch, first_rank)
+    alive, logits_alive, behind = _in_flight(batch, ends)
+    logit_bytes = problem.stack.logit_saved_bytes * logits_alive + problem.job.precision.activation_bytes * behind
     parts = {
         "parameters_bytes": state.parameters_bytes[state_row],
         "gradients_bytes": state.gradients_bytes[state_row],
         "optimizer_bytes": state.optimizer_bytes[state_row],
         "activations_bytes": alive * saved + live,
-        "logits_bytes": work.logits[row] * (problem.stack.logit_saved_bytes * logits_alive),
+        "logits_bytes": work.logits[row] * logit_bytes,
         "buffers_bytes": state.buffers_bytes[state_row],
     }
     whole = {name: np.ceil(value) for name, value in parts.items()}
@@ -104,19 +106,21 @@ def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:
     }
 
 
-def _in_flight(batch: PlanBatch, first_rank: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Micro-batches whose activations, and whose logits, are alive."""
-    alive = np.zeros(first_rank.shape)
-    logits = np.ones((len(batch), 1))
+def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Micro-batches whose activations, whose logits, and of whose logits only the gradient is alive."""
+    alive = np.zeros(ends[0].shape)
+    logits, behind = np.ones((len(batch), 1)), np.zeros((len(batch), 1))
     for index, schedule in enumerate(SCHEDULES):
         rows = np.flatnonzero(batch.schedule == index)
         if len(rows) == 0:
             continue
         pp, vpp, count = (c[rows, None] for c in (batch.pp, batch.vpp, batch.micro_batches))
-        alive[rows] = schedule.in_flight(pp, vpp, count, first_rank[rows])
+        alive[rows] = np.maximum(*(schedule.in_flight(pp, vpp, count, rank[rows]) for rank in ends))
         if schedule.keeps_all_logits:
             logits[rows] = count
-    return alive, logits
+        if schedule.logits_behind is not None:
+            behind[rows] = schedule.logits_behind(pp, count)
+    return alive, logits, behind
 
 
 def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:

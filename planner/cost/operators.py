@@ -6,6 +6,7 @@ each unit and key, per micro-batch:
     compute_s     Σ of its operators' times
     host_s        what launching kernels adds: (c⁴ + h⁴)^¼ − c with h = kernels · host time a kernel and c the computing
                   and the exposed ring of context parallelism, and the host synchronisation of routed layers
+    weight_s      of compute_s, backward, the gradients of weights, which nothing else waits for
     exposed_s     collectives of an axis that computation does not hide, forward and backward
     again_s       forward time repeated when activations are recomputed, by recompute mode
     saved_bytes   activations kept for the backward pass, by recompute mode
@@ -44,6 +45,7 @@ class UnitTables:
 
     Attributes:
         compute_forward_s, compute_backward_s, host_forward_s, host_backward_s: seconds, [keys, units].
+        weight_s: of computing backward, gradients of weights, [keys, units].
         exposed_forward_s, exposed_backward_s: exposed exchange by axis, [keys, units, axes].
         hidden_forward_s, hidden_backward_s: exchange hidden behind computation, all axes, [keys, units].
         again_s: recomputed forward time, [keys, units, modes].
@@ -62,6 +64,7 @@ class UnitTables:
     compute_backward_s: FloatArray
     host_forward_s: FloatArray
     host_backward_s: FloatArray
+    weight_s: FloatArray
     exposed_forward_s: FloatArray
     exposed_backward_s: FloatArray
     hidden_forward_s: FloatArray
@@ -173,6 +176,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "compute_backward_s": backward,
         "host_forward_s": host_forward,
         "host_backward_s": host_backward,
+        "weight_s": _total((t.weight_s for t in times.values() if t.weight_s is not None), keys),
         "exposed_forward_s": exchange.exposed_forward_s,
         "exposed_backward_s": exchange.exposed_backward_s,
         "hidden_forward_s": (exchange.total_forward_s - exchange.exposed_forward_s).sum(axis=1),

@@ -1,12 +1,12 @@
 """`price`: step time and memory of many plans, the one function behind every printed number.
 
 Per micro-batch a stage takes F forward and B backward, each computation + launches + exposed exchange + sends, recomputing
-inside B. With the schedule's chains `rows` and the tails of gradient exchange d and update o,
+inside B. With gradient exchange d and update o after the last pass,
 
-    step = max over stages of rows_i + d_i + o_i, + the exchange of tied embeddings between first and last stage
+    step = when the last stage is done (`pipelines`), + the exchange of tied embeddings between first and last stage
 
-and the stage that attains it is the critical one, whose parts are printed: M·compute, M·recompute, M·exposed, the chain
-beyond M·(F + B) as bubble, d, o.
+The critical stage is the busiest one, of greatest M·(F + B) + d + o. Its parts are printed: M·compute, M·recompute,
+M·exposed, d, o, and the rest of the step as bubble.
 
 Where sequences are packed from documents, M·(f − 1)·attention is added and printed as bubble: what ranks wait for the one whose
 documents take the most attention (f of `models.lengths`).
@@ -19,7 +19,7 @@ documents take the most attention (f of `models.lengths`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,14 +30,17 @@ from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, stage_memory
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tables
-from shardwright.planner.cost.stages import Split, SplitTable
+from shardwright.planner.cost.pipelines import Passes, chain_ends, exact_ends, passes, uneven_splits
+from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.cost.states import StateTables, every_pass, held, states
 from shardwright.planner.cost.work import StageWork, stage_work
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
-from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.registry import SCHEDULES
-from shardwright.planner.schedules.uneven import Repeating, repeating, uneven_factor
+from shardwright.planner.schedules.uneven import Repeating
+
+FOLDED = np.array([schedule.folded for schedule in SCHEDULES])
+"""Schedules whose chunks stand on ranks like a V."""
 
 TIME_PARTS = (
     "compute_s",
@@ -130,58 +133,57 @@ def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network
     return context, key
 
 
-def uneven_splits(splits: Sequence[Split]) -> dict[int, Repeating]:
-    """Steps of the interleaved splits whose chunks differ, those of one shape priced together; by place in the sequence."""
-    by_shape: dict[tuple[int, int], list[int]] = {}
-    for index, split in enumerate(splits):
-        if split.vpp > 1 and min(split.chunks) != max(split.chunks):
-            by_shape.setdefault((split.pp, split.vpp), []).append(index)
-    found: dict[int, Repeating] = {}
-    for (pp, vpp), members in by_shape.items():
-        layers = np.array([splits[index].chunks for index in members], dtype=np.float64)
-        found |= dict(zip(members, repeating(pp, vpp, layers), strict=True))
-    return found
-
-
-def price(context: Context, batch: PlanBatch, key: IntArray) -> Prices:
+def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = False) -> Prices:
     """Prices a batch.
 
     Args:
         context: made by `make_context` for a batch that includes this one.
         batch: plans.
         key: operator key of each plan.
+        exact: by the recurrence of each schedule, as printed; else by its chains, for a scan of very many plans.
     """
     runs = int(context.splits.runs[batch.split].max())
-    shared = shared_rows(context, batch, key, runs)
+    shared, present = shared_rows(context, batch, key, runs), _present(context, batch, runs)
     sends, tied = send_s(context, batch, key), tied_s(context, batch, key)
-    memory = _memory(context, batch, shared, runs)
-    per_pass = _passes(batch, shared)
-    tails = exposed_data(context, batch, shared, per_pass["forward"], per_pass["backward"])
-    forward = per_pass["forward"] + sends[:, None]
-    backward = per_pass["backward"] + sends[:, None]
-    chains = _chains(context, batch, forward, backward, runs)
-    update = shared.state.update_s[shared.state_row]
-    repeated = batch.micro_batches[:, None] * (tails.forward_s + tails.backward_s)
-    data = repeated + tails.after_s
-    uneven = uneven_documents(context, batch, shared)
-    total = np.where(_present(context, batch, runs), chains + data + update + uneven, -1.0)
-    critical = total.argmax(axis=1)
+    share = recomputed_share(batch, shared.work.layers[shared.row])
+    alone = passes(shared.work, shared.row, share, batch)
+    tails = exposed_data(context, batch, shared, alone.forward_s, alone.backward_s)
+    one, count = alone.plus(sends), batch.micro_batches[:, None]
+    update, uneven = shared.state.update_s[shared.state_row], uneven_documents(context, batch, shared)
+    data = count * (tails.forward_s + tails.backward_s) + tails.after_s
+    busy = np.where(present, count * (one.forward_s + one.backward_s) + data + update + uneven, -1.0)
+    critical = busy.argmax(axis=1)
     at = (np.arange(len(batch)), critical)
+    end = _ends(context, batch, key, one.within(present), (sends, data + update + uneven), exact)
     parts = _parts(batch, shared, critical, sends)
     parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
-    parts["bubble_s"] = np.maximum(chains[at] - batch.micro_batches * (forward + backward)[at], 0.0) + uneven[at]
+    parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + uneven[at]
+    memory = _memory(context, batch, shared, runs)
     peak_run = memory.total_bytes.argmax(axis=1)
     return Prices(
         step_s=sum((parts[name] for name in TIME_PARTS), start=np.zeros(1)),
         critical=critical,
         parts=parts,
-        forward_s=forward + tails.forward_s,
-        backward_s=backward + tails.backward_s,
+        forward_s=one.forward_s + tails.forward_s,
+        backward_s=one.backward_s + tails.backward_s,
         memory=memory,
         peak_bytes=memory.total_bytes[at[0], peak_run],
         peak_run=peak_run,
     )
+
+
+def _ends(
+    context: Context, batch: PlanBatch, key: IntArray, one: Passes, beside: tuple[FloatArray, FloatArray], exact: bool
+) -> FloatArray:
+    """When the last rank is done, [plans]; by chains also where no order of operations is known."""
+    sends, rest = beside
+    if not exact:
+        return chain_ends(batch, context.splits, context.uneven, one, rest)
+    made = exact_ends(batch, key, context.tables, context.splits, context.problem.graph, sends, rest)
+    if np.isnan(made).any():
+        made = np.where(np.isnan(made), chain_ends(batch, context.splits, context.uneven, one, rest), made)
+    return made
 
 
 def shared_rows(context: Context, batch: PlanBatch, key: IntArray, runs: int) -> Shared:
@@ -236,9 +238,14 @@ def tied_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
     message = tied_bytes(context)
     if not message.any():
         return np.zeros(len(batch))
-    distance = stage_distance(batch) * (batch.pp - 1)
+    distance = tied_distance(batch)
     one, row = distinct(key, distance)
     return context.network.between("all_reduce", distance[one], message[key[one]]).time_s[row]
+
+
+def tied_distance(batch: PlanBatch) -> IntArray:
+    """Ranks between embedding and head; 0 where one pipeline rank holds both, as the first one of a V does, [plans]."""
+    return np.where(FOLDED[batch.schedule], 0, stage_distance(batch) * (batch.pp - 1))
 
 
 def tied_bytes(context: Context) -> FloatArray:
@@ -288,49 +295,6 @@ def _behind(compute: FloatArray, exchange: FloatArray, interference: float) -> F
     return np.maximum(exchange - compute, 0.0) + interference * np.minimum(compute, exchange)
 
 
-def _passes(batch: PlanBatch, shared: Shared) -> dict[str, FloatArray]:
-    """One micro-batch on every run, sends and data-parallel exchange apart."""
-    work, row = shared.work, shared.row
-    share = recomputed_share(batch, work.layers[row])
-    full = share * (batch.recompute == FULL)[:, None]
-    forward = work.compute_forward_s + work.host_forward_s + work.exposed_forward_s.sum(axis=2)
-    backward = work.compute_backward_s + work.host_backward_s + work.exposed_backward_s.sum(axis=2)
-    again = share * work.again_s[row, batch.recompute] + full * work.again_exposed_s.sum(axis=2)[row]
-    return {"forward": forward[row], "backward": backward[row] + again}
-
-
-def _chains(context: Context, batch: PlanBatch, forward: FloatArray, backward: FloatArray, runs: int) -> FloatArray:
-    """The schedule's chains, [plans, runs]."""
-    present = _present(context, batch, runs)
-    made = np.zeros(forward.shape)
-    multiplicity = context.splits.multiplicity[:, :runs]
-    for index, schedule in enumerate(SCHEDULES):
-        rows = np.flatnonzero(batch.schedule == index)
-        if len(rows) == 0:
-            continue
-        some = batch.take(rows)
-        times = StageTimes(
-            forward_s=np.where(present[rows], forward[rows], 0.0),
-            backward_s=np.where(present[rows], backward[rows], 0.0),
-            multiplicity=multiplicity[some.split],
-            last_rank=context.splits.last_rank[some.split, :runs],
-            pp=some.pp[:, None],
-            vpp=some.vpp[:, None],
-            micro_batches=some.micro_batches[:, None],
-            stretch=_stretch(context, some) if schedule.interleaved else None,
-        )
-        made[rows] = schedule.rows(times)
-    return made
-
-
-def _stretch(context: Context, batch: PlanBatch) -> FloatArray:
-    """What unequal chunks cost in interleaved schedules, [plans, 1]."""
-    first, row = distinct(batch.split, batch.micro_batches)
-    pairs = zip(batch.split[first].tolist(), batch.micro_batches[first].tolist(), strict=True)
-    found = [uneven_factor(context.uneven[split], count) if split in context.uneven else 1.0 for split, count in pairs]
-    return np.array(found)[row][:, None]
-
-
 def _present(context: Context, batch: PlanBatch, runs: int) -> BoolArray:
     return np.asarray(np.arange(runs)[None, :] < context.splits.runs[batch.split][:, None])
 
@@ -355,8 +319,8 @@ def _parts(batch: PlanBatch, shared: Shared, critical: IntArray, sends: FloatArr
 
 
 def _memory(context: Context, batch: PlanBatch, shared: Shared, runs: int) -> StageMemory:
-    first = context.splits.first_rank[batch.split, :runs]
-    memory = stage_memory(batch, shared.work, shared.row, shared.state, shared.state_row, first, context.problem)
+    ends = (context.splits.first_rank[batch.split, :runs], context.splits.last_rank[batch.split, :runs])
+    memory = stage_memory(batch, shared.work, shared.row, shared.state, shared.state_row, ends, context.problem)
     if bool(_present(context, batch, runs).all()):
         return memory
     present = _present(context, batch, runs)

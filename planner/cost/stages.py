@@ -1,7 +1,8 @@
 """Layers of each pipeline stage, folded into runs of neighbouring ranks that hold the same.
 
-A *split* gives every pipeline chunk its number of layers; chunk v·pp + r is the v-th of rank r, layers run in chunk order,
-the embedding sits before the first layer, head, loss and multi-token prediction after the last. `even_chunks` divides
+A *split* gives every pipeline chunk its number of layers; layers run in chunk order. Chunks stand on ranks in loops (chunk
+v·pp + r is the v-th of rank r) or folded like a V (chunks r and 2·pp − 1 − r on rank r); the embedding sits before the first
+layer, head, loss and multi-token prediction after the last, so a V holds both ends on rank 0. `even_chunks` divides
 
     units = layers + [embedding counted] + [head counted]
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.schedules.orders import stage_ranks
 
 SPLIT_KINDS = ("even", "embedding-counted", "head-counted", "both-counted")
 """What counts as a layer when layers are divided evenly (Megatron-Core `--account-for-embedding-in-pipeline-split`
@@ -34,11 +36,18 @@ class Split:
         chunks: layers of each chunk in the order they run, pp·vpp numbers.
         pp: pipeline ranks.
         vpp: chunks a rank.
+        folded: whether chunks stand on ranks like a V.
     """
 
     chunks: tuple[int, ...]
     pp: int
     vpp: int
+    folded: bool = False
+
+    @property
+    def ranks(self) -> IntArray:
+        """Rank of each chunk, [pp·vpp]."""
+        return stage_ranks(self.pp, self.vpp, self.folded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +127,15 @@ def fold(graph: ModelGraph, splits: Sequence[Split], *, every_rank: bool = False
 def intervals(split: Split) -> list[list[list[int] | None]]:
     """First and last layer of each chunk, by rank; None for a chunk without layers."""
     starts = np.concatenate(([0], np.cumsum(split.chunks)))
-    spans = [[int(a), int(b) - 1] if b > a else None for a, b in pairwise(starts)]
-    return [[spans[v * split.pp + rank] for v in range(split.vpp)] for rank in range(split.pp)]
+    made: list[list[list[int] | None]] = [[] for _ in range(split.pp)]
+    for rank, (a, b) in zip(split.ranks.tolist(), pairwise(starts), strict=True):
+        made[rank].append([int(a), int(b) - 1] if b > a else None)
+    return made
+
+
+def by_chunk(splits: Sequence[Split]) -> list[Split]:
+    """The same divisions with every chunk on a rank of its own."""
+    return [Split(chunks=split.chunks, pp=len(split.chunks), vpp=1) for split in splits]
 
 
 def _prefix_counts(graph: ModelGraph) -> IntArray:
@@ -131,12 +147,14 @@ def _prefix_counts(graph: ModelGraph) -> IntArray:
 
 def _folded(split: Split, prefix: IntArray, graph: ModelGraph, every_rank: bool) -> tuple[FloatArray, IntArray, IntArray]:
     bounds = np.concatenate(([0], np.cumsum(split.chunks)))
-    by_chunk = np.diff(prefix[bounds], axis=0)
-    by_rank = by_chunk.reshape(split.vpp, split.pp, -1).sum(axis=0)
+    rounds = np.diff(prefix[bounds], axis=0).reshape(split.vpp, split.pp, -1)
+    if split.folded:
+        rounds[1::2] = rounds[1::2, ::-1].copy()
+    by_rank, last = rounds.sum(axis=0), int(split.ranks[-1])
     ends = np.zeros((split.pp, 2 + (graph.mtp is not None)), dtype=np.int64)
-    ends[0, 0] = ends[-1, 1] = 1
+    ends[0, 0] = ends[last, 1] = 1
     if graph.mtp is not None:
-        ends[-1, 2] = graph.mtp_layers
+        ends[last, 2] = graph.mtp_layers
     rows = np.concatenate((by_rank, ends), axis=1)
     changes = np.ones(split.pp, dtype=bool)
     if not every_rank:

@@ -21,6 +21,7 @@ class StageWork:
 
     Attributes:
         compute_forward_s, compute_backward_s, host_forward_s, host_backward_s: seconds.
+        weight_s: of computing backward, gradients of weights.
         exposed_forward_s, exposed_backward_s: exposed exchange, with axes.
         hidden_forward_s, hidden_backward_s: exchange hidden behind computation.
         again_s: recomputed forward time, with modes.
@@ -36,6 +37,7 @@ class StageWork:
     compute_backward_s: FloatArray
     host_forward_s: FloatArray
     host_backward_s: FloatArray
+    weight_s: FloatArray
     exposed_forward_s: FloatArray
     exposed_backward_s: FloatArray
     hidden_forward_s: FloatArray
@@ -77,6 +79,7 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         compute_backward_s=plain(tables.compute_backward_s),
         host_forward_s=plain(tables.host_forward_s),
         host_backward_s=plain(tables.host_backward_s),
+        weight_s=plain(tables.weight_s),
         exposed_forward_s=by_axis(tables.exposed_forward_s),
         exposed_backward_s=by_axis(tables.exposed_backward_s),
         hidden_forward_s=plain(tables.hidden_forward_s),

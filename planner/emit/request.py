@@ -12,7 +12,7 @@ from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import Machines, Request
 from shardwright.planner.emit.options import LaunchOptions
-from shardwright.planner.estimation import degrees_of, estimate_plan
+from shardwright.planner.estimation import chunk_layers, degrees_of, estimate_plan
 from shardwright.planner.problem import problem_from_inputs
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
@@ -31,7 +31,7 @@ def read_request(source: str | Path | Mapping[str, Any], rank: int, options: Lau
         spec=ModelSpec.from_dict(inputs["model"]),
         training=_whole_model(inputs["training"]),
         parallel=parallel,
-        chunks=_chunks(record["stages"], parallel["vpp"]),
+        chunks=chunk_layers(record["stages"], parallel),
         stack=inputs["calibration"]["inline"]["stack"],
         machines=_machines(inputs["cluster"], parallel["world_size"], record, options),
         version=inputs["search"].get("target_version") or "",
@@ -59,11 +59,6 @@ def _whole_model(training: Mapping[str, Any]) -> Mapping[str, Any]:
                 message, where=f"inputs.training.{name}", hint="plan without them, or write the files by hand"
             )
     return training
-
-
-def _chunks(stages: list[dict[str, Any]], vpp: int) -> tuple[int, ...]:
-    spans = [stage["layers"][v] for v in range(vpp) for stage in stages]
-    return tuple(span[1] - span[0] + 1 if span else 0 for span in spans)
 
 
 def _machines(cluster: Mapping[str, Any], world_size: int, record: Mapping[str, Any], options: LaunchOptions) -> Machines:

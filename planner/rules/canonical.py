@@ -8,10 +8,9 @@ import numpy as np
 
 from shardwright.planner.plans import RECOMPUTE_MODES, RECOMPUTED_SHARE, BoolArray
 from shardwright.planner.rules.base import Columns, Facts, Rule
-from shardwright.planner.schedules.registry import SCHEDULES
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
-_INTERLEAVED = np.array([s.interleaved for s in SCHEDULES])
-_PLAIN = [s.id for s in SCHEDULES].index("1f1b")
+_PLAIN, _GPIPE = SCHEDULE_IDS.index("1f1b"), SCHEDULE_IDS.index("gpipe")
 
 
 def _search_only(
@@ -62,8 +61,11 @@ def _gradients_whole(c: Columns, f: Facts) -> BoolArray:
 
 
 def _schedule(c: Columns, f: Facts) -> BoolArray:
-    interleaved = _INTERLEAVED[c["schedule"]]
-    return np.asarray((interleaved != (c["vpp"] > 1)) | ((c["pp"] == 1) & (c["schedule"] != _PLAIN)))
+    return np.asarray((c["pp"] == 1) & (c["schedule"] != _PLAIN))
+
+
+def _gpipe(c: Columns, f: Facts) -> BoolArray:
+    return np.asarray((c["schedule"] == _GPIPE) & (c["micro_batches"] >= c["pp"]))
 
 
 def _split_alone(c: Columns, f: Facts) -> BoolArray:
@@ -129,10 +131,10 @@ CANONICAL: tuple[Rule, ...] = (
         "ZeRO does nothing where no rank shares the states", ("dp", "cp", "zero", "dp_replicate"), _nothing_sharded, "zero 0"
     ),
     _no_effect(
-        "one schedule for vpp 1, the interleaved one for vpp above 1, plain 1f1b with pp 1",
-        ("pp", "vpp", "schedule"),
+        "without a pipeline all schedules are plain 1f1b",
+        ("pp", "schedule"),
         _schedule,
-        "the schedule that fits vpp",
+        "schedule 1f1b",
     ),
     _no_effect("without a pipeline there is one split of the layers", ("pp", "split"), _split_alone, "split even"),
     _no_effect(
@@ -140,6 +142,14 @@ CANONICAL: tuple[Rule, ...] = (
         ("pp", "vpp", "split"),
         _same_split,
         "split even",
+    ),
+    _search_only(
+        "gpipe-1f1b",
+        "GPipe is tried only where there are fewer micro-batches than stages: else 1F1B takes as long and keeps less",
+        ("pp", "micro_batches", "schedule"),
+        _gpipe,
+        "schedule 1f1b",
+        waived_by="schedule",
     ),
     _no_effect("a share of a single layer is that layer", ("pp", "recompute"), _few_layers, "recompute full"),
     _search_only(

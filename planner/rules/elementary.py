@@ -6,6 +6,9 @@ import numpy as np
 
 from shardwright.planner.plans import BoolArray
 from shardwright.planner.rules.base import Columns, Facts, Rule, divisors, nearest
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+
+_LOOPED = SCHEDULE_IDS.index("interleaved-1f1b")
 
 
 def _world_broken(c: Columns, f: Facts) -> BoolArray:
@@ -314,14 +317,50 @@ VIRTUAL = Rule(
 )
 
 
+def _schedule_chunks_broken(c: Columns, f: Facts) -> BoolArray:
+    fits = np.stack([schedule.fits_chunks(c["vpp"]) for schedule in SCHEDULES])
+    return np.asarray(~fits[c["schedule"], np.arange(len(c["vpp"]))])
+
+
+SCHEDULE_CHUNKS = Rule(
+    id="schedule-chunks",
+    says="gpipe, 1f1b and zb-h1 have one chunk a rank, interleaved-1f1b two or more, zb-v and dualpipe-v two",
+    reads=("vpp", "schedule"),
+    broken=_schedule_chunks_broken,
+    message=lambda c, f: f"schedule {SCHEDULE_IDS[c['schedule']]} with vpp {c['vpp']}",
+    remedy=lambda c, f: f"use vpp {SCHEDULES[c['schedule']].chunks}",
+    source="torch.distributed.pipelining.schedules",
+)
+
+
+def _schedule_rounds_broken(c: Columns, f: Facts) -> BoolArray:
+    least = np.array([schedule.least_rounds for schedule in SCHEDULES])
+    return np.asarray((c["pp"] > 1) & (c["micro_batches"] < least[c["schedule"]] * c["pp"]))
+
+
+SCHEDULE_ROUNDS = Rule(
+    id="schedule-rounds",
+    says="dualpipe-v needs 2 · pp micro-batches",
+    reads=("pp", "micro_batches", "schedule"),
+    broken=_schedule_rounds_broken,
+    message=lambda c, f: (
+        f"{c['micro_batches']} micro-batches are fewer than the {SCHEDULES[c['schedule']].least_rounds * c['pp']} "
+        f"that {SCHEDULE_IDS[c['schedule']]} needs on pp {c['pp']}"
+    ),
+    remedy=lambda c, f: "use a smaller micro-batch or pp, or schedule zb-v",
+    source="github.com/deepseek-ai/DualPipe; torch.distributed.pipelining ScheduleDualPipeV",
+)
+
+
 def _interleaved_broken(c: Columns, f: Facts) -> BoolArray:
-    return np.asarray((c["vpp"] > 1) & ((c["micro_batches"] < c["pp"]) | (c["micro_batches"] % c["pp"] != 0)))
+    whole = (c["micro_batches"] >= c["pp"]) & (c["micro_batches"] % c["pp"] == 0)
+    return np.asarray((c["schedule"] == _LOOPED) & ~whole)
 
 
 INTERLEAVED_BATCH = Rule(
     id="interleaved-batch",
     says="interleaving runs micro-batches in groups of pp, so pp divides their number",
-    reads=("pp", "vpp", "micro_batches"),
+    reads=("pp", "micro_batches", "schedule"),
     broken=_interleaved_broken,
     message=lambda c, f: f"{c['micro_batches']} micro-batches do not form groups of pp {c['pp']}",
     remedy=lambda c, f: f"use micro-batches in multiples of {c['pp']}, or vpp 1",
@@ -346,5 +385,7 @@ ELEMENTARY: tuple[Rule, ...] = (
     MICRO_BATCH,
     VIRTUAL,
     LAYERS,
+    SCHEDULE_CHUNKS,
     INTERLEAVED_BATCH,
+    SCHEDULE_ROUNDS,
 )

@@ -13,7 +13,7 @@ from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, BoolAr
 from shardwright.planner.rules.base import Columns, Facts, Rule
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
-_GPIPE = SCHEDULE_IDS.index("gpipe")
+_PLAIN, _LOOPED, _ZB_H1 = (SCHEDULE_IDS.index(name) for name in ("1f1b", "interleaved-1f1b", "zb-h1"))
 _MEGATRON = ("megatron", "megatron-bridge")
 _TORCH = ("torchtitan", "torchrun")
 
@@ -108,10 +108,10 @@ TARGET_RULES: tuple[Rule, ...] = (
     _rule(
         "megatron-schedule",
         _MEGATRON,
-        "Megatron has no GPipe schedule",
+        "Megatron's pipeline schedules are 1F1B and its interleaved form",
         ("schedule",),
-        lambda c, f: c["schedule"] == _GPIPE,
-        "use schedule 1f1b",
+        lambda c, f: (c["schedule"] != _PLAIN) & (c["schedule"] != _LOOPED),
+        "use schedule 1f1b, or interleaved-1f1b with vpp above 1",
         "Megatron-Core pipeline_parallel.schedules",
     ),
     _rule(
@@ -122,6 +122,33 @@ TARGET_RULES: tuple[Rule, ...] = (
         lambda c, f: c["zero"] == 1,
         "use zero 3",
         "PyTorch fully_shard",
+    ),
+    _rule(
+        "torch-1f1b",
+        _TORCH,
+        "torch's 1F1B needs pp micro-batches",
+        ("pp", "micro_batches", "schedule"),
+        lambda c, f: (c["schedule"] == _PLAIN) & (c["micro_batches"] < c["pp"]),
+        "use more micro-batches, or schedule gpipe",
+        "torch.distributed.pipelining Schedule1F1B",
+    ),
+    _rule(
+        "torch-zb-h1",
+        ("torchrun",),
+        "torch's zero-bubble schedule runs micro-batches in rounds of equal size, as many as pp goes into them",
+        ("pp", "micro_batches", "schedule"),
+        lambda c, f: (c["schedule"] == _ZB_H1) & (c["micro_batches"] % np.maximum(c["micro_batches"] // c["pp"], 1) != 0),
+        "use micro-batches in multiples of pp",
+        "torch.distributed.pipelining ScheduleInterleavedZeroBubble",
+    ),
+    _rule(
+        "torchtitan-zb-h1",
+        ("torchtitan",),
+        "torchtitan gives every rank two stages or more where input and weight gradients are apart",
+        ("schedule",),
+        lambda c, f: c["schedule"] == _ZB_H1,
+        "use schedule zb-v",
+        "torchtitan distributed.pipeline_parallel",
     ),
     _rule(
         "torchtitan-zero",
@@ -172,8 +199,8 @@ TARGET_RULES: tuple[Rule, ...] = (
         "deepspeed-pipeline",
         ("deepspeed",),
         "DeepSpeed's pipeline engine runs 1F1B without virtual stages and with ZeRO 0 or 1",
-        ("pp", "vpp", "zero", "schedule"),
-        lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | (c["vpp"] > 1) | (c["schedule"] == _GPIPE)),
+        ("pp", "zero", "schedule"),
+        lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | (c["schedule"] != _PLAIN)),
         "use zero 1, vpp 1, schedule 1f1b",
         "DeepSpeed PipelineEngine",
     ),

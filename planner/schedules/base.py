@@ -2,7 +2,7 @@
 
 `rows` gives for every run of equal stages the length of the longest chain of work through its last stage, so that the
 pipeline takes the greatest of them; `in_flight` gives the micro-batches whose activations a rank keeps at its peak, in
-units of all layers of the rank.
+units of all layers of the rank. `fits_chunks` says which numbers of chunks a rank a schedule can have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.plans import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,11 @@ class Schedule:
         in_flight: (pp, vpp, micro-batches, rank) -> micro-batches kept, all broadcast together.
         keeps_all_logits: whether the logits of all micro-batches are alive at once.
         source: where the schedule is described.
+        folded: whether chunks stand on ranks like a V, two on each: the first and the last one on rank 0.
+        drains: whether ranks are done one after another from the last to the first, a backward pass of one chunk apart.
+        least_rounds: micro-batches it needs at least, in multiples of pp.
+        logits_behind: (pp, micro-batches) -> micro-batches whose gradient of the logits still waits for the head's weight
+            gradient, at most; None where none does.
     """
 
     id: str
@@ -75,3 +80,16 @@ class Schedule:
     in_flight: Callable[[IntArray, IntArray, IntArray, IntArray], FloatArray]
     keeps_all_logits: bool
     source: str
+    folded: bool = False
+    drains: bool = False
+    least_rounds: int = 0
+    logits_behind: Callable[[IntArray, IntArray], IntArray] | None = None
+
+    @property
+    def chunks(self) -> str:
+        """Chunks a rank it can have, in words."""
+        return "2" if self.folded else "2 or more" if self.interleaved else "1"
+
+    def fits_chunks(self, vpp: IntArray) -> BoolArray:
+        """Whether it can have so many chunks a rank."""
+        return np.asarray(vpp == 2 if self.folded else (vpp > 1) == self.interleaved)

@@ -47,4 +47,6 @@ SCHEDULE = Schedule(
     in_flight=in_flight,
     keeps_all_logits=False,
     source="github.com/deepseek-ai/DualPipe",
+    folded=True,
+    least_rounds=2,
 )

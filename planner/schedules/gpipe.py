@@ -28,5 +28,11 @@ def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArr
 
 
 SCHEDULE = Schedule(
-    id="gpipe", interleaved=False, rows=rows, in_flight=in_flight, keeps_all_logits=True, source="arXiv 1811.06965"
+    id="gpipe",
+    interleaved=False,
+    rows=rows,
+    in_flight=in_flight,
+    keeps_all_logits=True,
+    source="arXiv 1811.06965",
+    drains=True,
 )

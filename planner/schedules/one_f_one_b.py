@@ -35,5 +35,11 @@ def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArr
 
 
 SCHEDULE = Schedule(
-    id="1f1b", interleaved=False, rows=rows, in_flight=in_flight, keeps_all_logits=False, source="arXiv 2104.04473"
+    id="1f1b",
+    interleaved=False,
+    rows=rows,
+    in_flight=in_flight,
+    keeps_all_logits=False,
+    source="arXiv 2104.04473",
+    drains=True,
 )

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from shardwright.planner.schedules import gpipe, interleaved, one_f_one_b
+from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 from shardwright.planner.schedules.base import Schedule
 
-SCHEDULES: tuple[Schedule, ...] = (one_f_one_b.SCHEDULE, interleaved.SCHEDULE, gpipe.SCHEDULE)
+SCHEDULES: tuple[Schedule, ...] = (
+    one_f_one_b.SCHEDULE,
+    interleaved.SCHEDULE,
+    gpipe.SCHEDULE,
+    zb_h1.SCHEDULE,
+    zb_v.SCHEDULE,
+    dualpipe_v.SCHEDULE,
+)
 SCHEDULE_IDS: tuple[str, ...] = tuple(s.id for s in SCHEDULES)
+
+
+def is_folded(schedule_id: str | None) -> bool:
+    """Whether a schedule's chunks stand on ranks like a V."""
+    return any(s.folded for s in SCHEDULES if s.id == schedule_id)

@@ -46,6 +46,17 @@ def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArr
     return np.asarray(np.minimum(micro_batches, pp) + 0.0 * rank)
 
 
+def logits_behind(pp: IntArray, micro_batches: IntArray) -> IntArray:
+    """min(M, pp) − 1: the last rank's weight gradients are pp − 1 micro-batches behind."""
+    return np.minimum(micro_batches, pp) - 1
+
+
 SCHEDULE = Schedule(
-    id="zb-h1", interleaved=False, rows=rows, in_flight=in_flight, keeps_all_logits=False, source="arXiv 2401.10241 section 2.3"
+    id="zb-h1",
+    interleaved=False,
+    rows=rows,
+    in_flight=in_flight,
+    keeps_all_logits=False,
+    source="arXiv 2401.10241 section 2.3",
+    logits_behind=logits_behind,
 )

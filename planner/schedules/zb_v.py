@@ -62,8 +62,16 @@ def halves(times: StageTimes) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def rows(times: StageTimes) -> FloatArray:
-    """T as if all stages were like those of the run."""
-    return np.asarray(times.micro_batches * times.both_s + extra_s(EXTRA, halves(times), times.pp))
+    """T as if all stages were like those of the run; no less than `through_s`."""
+    made = times.micro_batches * times.both_s + extra_s(EXTRA, halves(times), times.pp)
+    return np.maximum(made, through_s(times))
+
+
+def through_s(times: StageTimes) -> FloatArray:
+    """The first micro-batch down to the last stage, all of them there, and the last one's gradients back; [plans, runs]."""
+    forward, back, weight = halves(times)
+    chunks = times.pp + times.pp - 1
+    return np.asarray((chunks + times.micro_batches) * (forward + back) + weight)
 
 
 def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArray) -> FloatArray:
@@ -73,5 +81,11 @@ def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArr
 
 
 SCHEDULE = Schedule(
-    id="zb-v", interleaved=True, rows=rows, in_flight=in_flight, keeps_all_logits=False, source="arXiv 2401.10241 section 5"
+    id="zb-v",
+    interleaved=True,
+    rows=rows,
+    in_flight=in_flight,
+    keeps_all_logits=False,
+    source="arXiv 2401.10241 section 5",
+    folded=True,
 )

@@ -18,6 +18,7 @@ from shardwright.planner.description import Record
 from shardwright.planner.estimation import degrees_of, estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
+from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.scan import scan
 from shardwright.planner.search.space import declare, enumerate_legal, fixed_value
 
@@ -90,6 +91,7 @@ def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
             legal = enumerate_legal(larger, declare(larger, fix))
             made = scan(larger, legal) if len(legal) else None
             if made is not None and made.fits.any():
+                made = settled(made, larger, 1, 0.0)[0]
                 best = int(np.where(made.fits, made.step_s, np.inf).argmin())
                 text = f"{larger.cluster.nodes:,} nodes ({larger.cluster.gpus:,} GPUs)"
                 return [_remedy(text, True, float(made.step_s[best]), int(made.peak_bytes[best]))]
@@ -131,4 +133,4 @@ def _changes(degrees: Degrees) -> Iterator[tuple[str, str, Degrees]]:
 
 
 def _with_legal_schedule(degrees: Degrees) -> Degrees:
-    return replace(degrees, vpp=1, schedule=None) if degrees.vpp > 1 else degrees
+    return replace(degrees, vpp=1, schedule=None) if (degrees.vpp or 1) > 1 else degrees

@@ -5,7 +5,7 @@ the next one starts at the fastest plan that no earlier group holds, and reaches
 are not counted). Inside a group plans come by simplicity
 
     simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, counted embedding or head,
-                 GPipe) + 100 where no framework can launch the plan
+                 a schedule other than 1F1B and its interleaved form) + 100 where no framework can launch the plan
 
 then by step time, then by their place in the space: a total order, so that output is stable. Of the plans that
 share tp, sp, cp, pp, ep, etp and micro-batch (a *family*) only the first is shown, so that the ten best are ten different
@@ -22,7 +22,7 @@ from shardwright.planner.plans import BoolArray, FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
-from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.search.scan import Scan
 
 UNLAUNCHABLE = 100
@@ -78,7 +78,7 @@ def launchable(problem: Problem, made: Scan, rows: IntArray) -> BoolArray:
 def simplicity(problem: Problem, made: Scan, rows: IntArray) -> IntArray:
     """What a plan asks of those who run it; smaller is simpler."""
     b = made.batch.take(rows)
-    plain = np.array([s.interleaved or SCHEDULE_IDS[i] == "1f1b" for i, s in enumerate(SCHEDULES)])
+    plain = np.isin(SCHEDULE_IDS, ("1f1b", "interleaved-1f1b"))
     hybrid = (b.dp_shard > 1) & (b.shown_dp_replicate > 1)
     used = [b.tp > 1, b.cp > 1, b.pp > 1, b.vpp > 1, b.ep > 1, b.etp > 1, hybrid, b.zero > 1, b.zero > 2]
     used += [b.recompute > 0, _counted(made, b.split), ~plain[b.schedule]]

@@ -23,9 +23,10 @@ from shardwright.planner.description import Record, problem_summary
 from shardwright.planner.estimation import estimate_batch
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
+from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
-from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting, ranked
+from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
 
@@ -135,7 +136,7 @@ def _reporter(
 
 
 def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:
-    rows, groups = ranked(problem, made, search.top, search.tie_percent / 100)
+    made, rows, groups = settled(made, problem, search.top, search.tie_percent / 100)
     inputs = problem.to_inputs()
     inputs["search"] |= {
         "fixed": dict(search.fix),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.pricing import Context, make_context, price
+from shardwright.planner.cost.pricing import FOLDED, Context, make_context, price
 from shardwright.planner.cost.stages import Split, even_chunks, fold
 from shardwright.planner.plans import (
     ALL_LAYERS,
@@ -45,17 +45,24 @@ class Scan:
         batch: the candidates, in the order of the space.
         splits: what `batch.split` indexes.
         step_s: seconds a step, [candidates].
+        busy_s: seconds of it that the busiest stage is not idle, [candidates].
         peak_bytes: memory of the fullest stage, [candidates].
         fits: whether that is within the device, [candidates].
         priced: candidates priced before the scan ended or was interrupted, [candidates].
+        exact: candidates whose step is that of the schedule's recurrence, as `estimate` prints it, [candidates].
+        context, key: what they are priced with.
     """
 
     batch: PlanBatch
     splits: tuple[Split, ...]
     step_s: FloatArray
+    busy_s: FloatArray
     peak_bytes: FloatArray
     fits: BoolArray
     priced: BoolArray
+    exact: BoolArray
+    context: Context
+    key: IntArray
 
     @property
     def interrupted(self) -> bool:
@@ -65,7 +72,8 @@ class Scan:
 
 def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch, tuple[Split, ...]]:
     """Plans of candidates, and the distinct splits of the layers among them."""
-    first, split = distinct(columns["pp"], columns["vpp"], columns["split"])
+    folded = FOLDED[columns["schedule"]]
+    first, split = distinct(columns["pp"], columns["vpp"], columns["split"], folded.astype(np.int64))
     layers = problem.graph.layers
     splits = []
     for index in first:
@@ -73,7 +81,7 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
         chunks = even_chunks(layers, pp, vpp, kind)
         if chunks is None:  # pragma: no cover - the rule layers-stages rejects these
             raise ValueError(f"no split of {layers} layers over {pp}x{vpp} chunks")
-        splits.append(Split(chunks=chunks, pp=pp, vpp=vpp))
+        splits.append(Split(chunks=chunks, pp=pp, vpp=vpp, folded=bool(folded[index])))
     choice = columns["recompute"]
     share = np.array(RECOMPUTED_SHARE)[choice]
     covered = np.ceil(share * -(-layers // columns["pp"])).astype(np.int64)
@@ -117,13 +125,13 @@ def scan(
     Interrupted from the keyboard it returns what it has, if any of that fits.
     """
     batch, splits = to_batch(problem, legal.columns)
-    step, peak = np.full(len(batch), np.inf), np.full(len(batch), np.inf)
+    step, busy, peak = (np.full(len(batch), np.inf) for _ in range(3))
     capacity, best, done = problem.device.memory_bytes, np.inf, 0
     table = fold(problem.graph, splits)
     context, key = make_context(problem, batch, table, network_of(problem))
     try:
-        for rows, (seconds, bytes_) in _priced(context, batch, key, workers):
-            step[rows], peak[rows] = seconds, bytes_
+        for rows, (seconds, least, bytes_) in _priced(context, batch, key, workers):
+            step[rows], busy[rows], peak[rows] = seconds, least, bytes_
             done += len(rows)
             best = min(best, float(np.min(seconds, where=bytes_ <= capacity, initial=np.inf)))
             if on_progress:
@@ -132,17 +140,28 @@ def scan(
         if not np.isfinite(best):
             raise
     fits = peak <= capacity
-    return Scan(batch=batch, splits=splits, step_s=step, peak_bytes=peak, fits=fits, priced=np.isfinite(step))
+    return Scan(
+        batch=batch,
+        splits=splits,
+        step_s=step,
+        busy_s=busy,
+        peak_bytes=peak,
+        fits=fits,
+        priced=np.isfinite(step),
+        exact=np.zeros(len(batch), dtype=bool),
+        context=context,
+        key=key,
+    )
 
 
 def _priced(
     context: Context, batch: PlanBatch, key: IntArray, workers: int
-) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray]]]:
+) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray, FloatArray]]]:
     """Rows and prices of chunks of plans with about as many runs of stages, so that arrays are narrow."""
 
-    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
         made = price(context, batch.take(rows), key[rows])
-        return made.step_s, made.peak_bytes
+        return made.step_s, made.step_s - made.parts["bubble_s"], made.peak_bytes
 
     bucket = np.searchsorted(_RUN_BUCKETS, context.splits.runs)[batch.split]
     order = np.argsort(bucket, kind="stable")
