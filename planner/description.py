@@ -21,12 +21,17 @@ from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, FloatArray, I
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
-from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.stacks import StackProfile
 
 INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
 """Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
 the published runs of `validate` (mean over sources), see docs/accuracy.md."""
+
+APART = (
+    "torch runs schedules with input and weight gradients apart without torch.compile: "
+    "price the plan with the kernels it will have (--stack torchtitan-eager)"
+)
 
 Record = dict[str, Any]
 
@@ -51,7 +56,7 @@ def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) 
             "memory": memory_record(problem, prices, readings, index),
             "communication": communication_rows(context, batch, key, prices, index),
             "sources": sources_record(problem),
-            "warnings": warnings_of(problem, prices, index),
+            "warnings": warnings_of(problem, batch, prices, index),
         }
         record["account"] = account_record(context, batch, key, prices, index, record)
         add_memory_violation(record)
@@ -241,12 +246,14 @@ def _measured(problem: Problem, axis: str) -> Record | None:
     return {"origin": "measured" if own else "transferred", "source": f"{problem.collectives.calibration.name}: {said}"}
 
 
-def warnings_of(problem: Problem, prices: Prices, index: int) -> list[str]:
+def warnings_of(problem: Problem, batch: PlanBatch, prices: Prices, index: int) -> list[str]:
     """What a user should know before trusting a plan."""
     made = list(problem.job.notes)
     made += [] if problem.collectives is None else slow_fabrics(problem.collectives.calibration)
     if problem.job.frozen:
         made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
+    if SCHEDULES[int(batch.schedule[index])].splits_backward:
+        made.append(APART)
     if 0.95 * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:
         made.append("memory is above 95 % of the device: such runs fail now and then")
     return made

@@ -39,6 +39,7 @@ UNPRICEABLE = frozenset(
         "expert-replicate",
         "dp-replicate",
         "replicas",
+        "schedule-chunks",
         "schedule-rounds",
     }
 )
@@ -136,10 +137,6 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
     if name not in SCHEDULE_IDS:
         raise unknown_name("schedule", name, SCHEDULE_IDS, where="--schedule")
     schedule = SCHEDULE_IDS.index(name)
-    if not SCHEDULES[schedule].fits_chunks(np.array([vpp]))[0]:
-        able = [s.id for s in SCHEDULES if s.fits_chunks(np.array([vpp]))[0]]
-        hint = f"give --vpp {SCHEDULES[schedule].chunks}, or --schedule {' or '.join(able)}"
-        raise ConflictError(f"schedule {name} with vpp {vpp}", where="--schedule", hint=hint)
     return {
         "tp": degrees.tp,
         "sp": int(sp and degrees.tp > 1),

@@ -154,7 +154,7 @@ def exact_ends(
     sends_s: FloatArray,
     rest_s: FloatArray,
 ) -> FloatArray:
-    """When the last rank is done, by the schedule's recurrence, [plans]; not a number where `has_order` is false.
+    """When the last rank is done, by the schedule's recurrence, [plans]; not a number without a pipeline or an order of it.
 
     Args:
         batch: plans.
@@ -168,7 +168,7 @@ def exact_ends(
     made = np.full(len(batch), np.nan)
     names = [SCHEDULE_IDS[index] for index in batch.schedule.tolist()]
     for shape, rows in shapes_of(names, batch.pp, batch.vpp, batch.micro_batches):
-        if not has_order(shape):
+        if shape.pp == 1 or not has_order(shape):
             continue
         some, count = batch.take(rows), shape.pp * shape.vpp
         used, own = np.unique(some.split, return_inverse=True)

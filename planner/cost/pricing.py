@@ -154,7 +154,7 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     busy = np.where(present, count * (one.forward_s + one.backward_s) + data + update + uneven, -1.0)
     critical = busy.argmax(axis=1)
     at = (np.arange(len(batch)), critical)
-    end = _ends(context, batch, key, one.within(present), (sends, data + update + uneven), exact)
+    end = np.where(batch.pp > 1, _ends(context, batch, key, one.within(present), (sends, data + update + uneven), exact), 0.0)
     parts = _parts(batch, shared, critical, sends)
     parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
@@ -181,7 +181,7 @@ def _ends(
     if not exact:
         return chain_ends(batch, context.splits, context.uneven, one, rest)
     made = exact_ends(batch, key, context.tables, context.splits, context.problem.graph, sends, rest)
-    if np.isnan(made).any():
+    if np.isnan(made[batch.pp > 1]).any():
         made = np.where(np.isnan(made), chain_ends(batch, context.splits, context.uneven, one, rest), made)
     return made
 

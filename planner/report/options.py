@@ -103,7 +103,9 @@ Etp = Annotated[int | None, option(PLAN, "tensor parallel of experts (megatron: 
 DpReplicate = Annotated[int | None, option(PLAN, "replicas of the sharded group (1)", metavar=Whole)]
 MicroBatch = Annotated[int | None, option(PLAN, "sequences a micro-batch (1)", metavar=Whole)]
 Zero = Annotated[int | None, option(PLAN, "ZeRO stage 0 to 3; default: the framework's", metavar="Z")]
-Schedule = Annotated[str | None, option(PLAN, "gpipe 1f1b interleaved-1f1b (default if vpp > 1)", metavar="NAME")]
+Schedule = Annotated[
+    str | None, option(PLAN, "gpipe 1f1b interleaved-1f1b (default if vpp > 1) zb-h1 zb-v dualpipe-v", metavar="NAME")
+]
 SequenceParallel = Annotated[bool | None, option(PLAN, "default: on if tp > 1", "--sequence-parallel/--no-sequence-parallel")]
 Recompute = Annotated[str | None, option(PLAN, "none (default) selective full", metavar="MODE")]
 RecomputeLayers = Annotated[int | None, option(PLAN, "layers of a stage to recompute (all)", metavar=Whole)]

@@ -69,6 +69,7 @@ class Schedule:
         source: where the schedule is described.
         folded: whether chunks stand on ranks like a V, two on each: the first and the last one on rank 0.
         drains: whether ranks are done one after another from the last to the first, a backward pass of one chunk apart.
+        splits_backward: whether input and weight gradients are operations of their own.
         least_rounds: micro-batches it needs at least, in multiples of pp.
         logits_behind: (pp, micro-batches) -> micro-batches whose gradient of the logits still waits for the head's weight
             gradient, at most; None where none does.
@@ -82,6 +83,7 @@ class Schedule:
     source: str
     folded: bool = False
     drains: bool = False
+    splits_backward: bool = False
     least_rounds: int = 0
     logits_behind: Callable[[IntArray, IntArray], IntArray] | None = None
 

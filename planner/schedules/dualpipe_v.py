@@ -46,6 +46,7 @@ SCHEDULE = Schedule(
     rows=rows,
     in_flight=in_flight,
     keeps_all_logits=False,
+    splits_backward=True,
     source="github.com/deepseek-ai/DualPipe",
     folded=True,
     least_rounds=2,

@@ -57,6 +57,7 @@ SCHEDULE = Schedule(
     rows=rows,
     in_flight=in_flight,
     keeps_all_logits=False,
+    splits_backward=True,
     source="arXiv 2401.10241 section 2.3",
     logits_behind=logits_behind,
 )

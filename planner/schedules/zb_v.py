@@ -86,6 +86,7 @@ SCHEDULE = Schedule(
     rows=rows,
     in_flight=in_flight,
     keeps_all_logits=False,
+    splits_backward=True,
     source="arXiv 2401.10241 section 5",
     folded=True,
 )

@@ -1,16 +1,16 @@
 """Prices the plans at the top of a scan by the recurrence of their schedules, so that the number shown is the same everywhere.
 
-A scan prices by chains (`cost.pipelines`), which are fast and close. They may exceed the exact price of a plan by the share
-`OVER` of its schedule at most (tests hold them to it), so with b the least exact price found so far no plan of scan price above
-b·(1 + OVER) can be faster; nor can one whose busiest stage works longer than b. `settled` therefore prices exactly
+A scan prices by chains (`cost.pipelines`): fast and close, not exact. But no step is shorter than
 
-    all plans in the order of max(price / (1 + OVER), time its busiest stage works), until that exceeds b, and
-    every plan that the ranking then shows.
+    least = the chains          of 1F1B and GPipe, which are lengths of dependent work
+            the busy seconds    of the busiest stage, under any other schedule
+
+so with b the least exact price found, no plan with least >= b is faster. `settled` prices exactly the `FIRST` plans by price,
+all others in the order of least until that reaches b (at most `MOST`), and every plan that the ranking then shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,18 +22,11 @@ from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.search.ranking import ranked
 from shardwright.planner.search.scan import Scan
 
-WAVES = (8, 256)
-"""Plans priced at once, at first and at most: each wave is twice the one before, so that few are priced beyond the best."""
+FIRST, WAVE, MOST = 16, 64, 2048
+"""Plans priced exactly: the best of the scan; at once after them; at most, before the bound is left below the best."""
 
-OVER: Mapping[str, float] = {
-    "1f1b": 1e-9,
-    "gpipe": 1e-9,
-    "interleaved-1f1b": 0.03,
-    "zb-h1": 0.02,
-    "zb-v": 0.05,
-    "dualpipe-v": 0.05,
-}
-"""By how much the chains of a schedule may exceed its recurrence on plans near the best."""
+BOUNDING = np.isin(SCHEDULE_IDS, ("1f1b", "gpipe"))
+"""Schedules whose chains never exceed their step."""
 
 
 def settled(made: Scan, problem: Problem, top: int, tie: float) -> tuple[Scan, IntArray, IntArray]:
@@ -45,7 +38,7 @@ def settled(made: Scan, problem: Problem, top: int, tie: float) -> tuple[Scan, I
         top: how many plans are shown at most.
         tie: relative width of a tie group.
     """
-    made = _near_best(made)
+    made = _best_found(made)
     while True:
         rows, groups = ranked(problem, made, top, tie)
         left = rows[~made.exact[rows]]
@@ -63,20 +56,22 @@ def with_exact(made: Scan, rows: IntArray) -> Scan:
 
 
 def least_s(made: Scan) -> FloatArray:
-    """The least price that each plan can have, [candidates]."""
-    over = np.array([OVER[name] for name in SCHEDULE_IDS])[made.batch.schedule]
-    return np.where(made.exact, made.step_s, np.maximum(made.step_s / (1 + over), made.busy_s))
+    """No plan takes less, [candidates]."""
+    known = made.exact | BOUNDING[made.batch.schedule]
+    return np.where(known, made.step_s, made.busy_s)
 
 
-def _near_best(made: Scan) -> Scan:
-    """Prices plans exactly until no other can be faster than the best of them."""
-    least = least_s(made)
+def _best_found(made: Scan) -> Scan:
+    """Prices plans exactly until no other can be faster than the best of them, or `MOST` are."""
     fitting = np.flatnonzero(made.fits)
-    order = fitting[np.argsort(least[fitting], kind="stable")]
-    best, at, size = np.inf, 0, WAVES[0]
-    while at < len(order) and least[order[at]] < best:
-        wave = order[at : at + size]
-        wave = wave[least[wave] < best]
-        made = with_exact(made, wave)
-        best, at, size = min(best, float(made.step_s[wave].min())), at + len(wave), min(2 * size, WAVES[1])
+    if len(fitting) == 0:
+        return made
+    by_price = fitting[np.argsort(made.step_s[fitting], kind="stable")]
+    made = with_exact(made, by_price[:FIRST])
+    while int(made.exact.sum()) < MOST:
+        least, best = least_s(made)[fitting], float(made.step_s[fitting][made.exact[fitting]].min())
+        left = np.flatnonzero((least < best) & ~made.exact[fitting])
+        if len(left) == 0:
+            break
+        made = with_exact(made, fitting[left[np.argsort(least[left], kind="stable")][:WAVE]])
     return made

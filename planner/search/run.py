@@ -2,8 +2,9 @@
 
     declare the space -> enumerate legal candidates -> price them all -> rank -> describe the best
 
-Every legal candidate of the declared space is priced, so the least step time is at the same time the bound: within the space
-printed under `search.space` no plan is faster. The space holds uniform degrees and as-even-as-possible splits.
+Every legal candidate of the declared space is priced, and those that may be the fastest by the recurrence of their schedule
+(`finalists`), so the least step time is at the same time the bound: within the space printed under `search.space` no plan is
+faster. The space holds uniform degrees and as-even-as-possible splits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shardwright.planner.description import Record, problem_summary
 from shardwright.planner.estimation import estimate_batch
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
-from shardwright.planner.search.finalists import settled
+from shardwright.planner.search.finalists import least_s, settled
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
@@ -32,6 +33,8 @@ from shardwright.planner.search.space import Legal, Space, declare, enumerate_le
 
 NEAR_MISSES = 3
 MAX_TOP = 1000
+PROVEN = 1e-4
+"""Gap within which the best plan counts as proven optimal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +166,8 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
 def account(space: Space, legal: Legal, made: Scan) -> Record:
     """What the search looked at: candidates = Σ rejected + pruned + priced."""
     best = best_step_s(made)
-    bound = None if made.interrupted else best
+    bound = None if made.interrupted or best is None else float(least_s(made)[made.fits].min())
+    gap = None if bound is None or best is None else max(1.0 - bound / best, 0.0)
     return {
         "space": space.to_dict(),
         "candidates": space.candidates,
@@ -173,8 +177,8 @@ def account(space: Space, legal: Legal, made: Scan) -> Record:
         "fits": int(made.fits.sum()),
         "best_step_time_s": best,
         "lower_bound_step_time_s": bound,
-        "gap": None if bound is None else 0.0,
-        "proven_optimal": bound is not None,
+        "gap": gap,
+        "proven_optimal": gap is not None and gap <= PROVEN,
         "stopped": "interrupted" if made.interrupted else None,
     }
 

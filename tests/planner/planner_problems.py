@@ -75,7 +75,7 @@ def context_for(problem, batch, splits, *, every_rank=False, fabric=None):
     return make_context(problem, batch, fold(problem.graph, splits, every_rank=every_rank), network)
 
 
-def priced(problem, batch, splits, *, every_rank=False, fabric=None):
+def priced(problem, batch, splits, *, every_rank=False, fabric=None, exact=False):
     """Prices of a batch under a problem."""
     context, key = context_for(problem, batch, splits, every_rank=every_rank, fabric=fabric)
-    return price(context, batch, key)
+    return price(context, batch, key, exact=exact)

@@ -128,7 +128,9 @@ def test_degrees_are_read_back_from_a_record(name):
     for row in problems.some_rows(made, 4, seed=23):
         degrees = problems.degrees_at(made, row)
         again = estimate_degrees(problem, degrees_of(estimate_degrees(problem, degrees)))
-        assert again["predicted"]["step_time_s"] == pytest.approx(made.step_s[row], rel=1e-9)
+        first = estimate_degrees(problem, degrees)
+        assert again["predicted"]["step_time_s"] == pytest.approx(first["predicted"]["step_time_s"], rel=1e-9)
+        assert again["stages"] == first["stages"]
 
 
 # --- defaults
@@ -168,6 +170,28 @@ def test_virtual_stages_choose_the_interleaved_schedule():
     assert parallel("any", zero=0)["dp_replicate"] == 16
 
 
+@pytest.mark.parametrize("schedule", ["zb-v", "dualpipe-v"])
+def test_schedules_that_fold_stages_have_two_chunks_a_rank(schedule):
+    assert parallel("any", pp=2, schedule=schedule)["vpp"] == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": "interleaved-1f1b"},
+        {"pp": 2, "vpp": 2, "schedule": "1f1b"},
+        {"pp": 2, "vpp": 1, "schedule": "zb-v"},
+        {"pp": 2, "vpp": 3, "schedule": "dualpipe-v"},
+        {"pp": 2, "vpp": 2, "schedule": "zb-h1"},
+    ],
+)
+def test_chunks_that_a_schedule_cannot_have_are_a_violation(fields):
+    made = estimate("llama3.1-8b", "dgx-h100:2", seq_len=4096, global_batch=64, degrees=Degrees(**fields))
+    assert made.exit_code == 1
+    assert made.data["predicted"] is None
+    assert "schedule-chunks" in {violation["rule"] for violation in made.data["violations"]}
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
@@ -177,8 +201,6 @@ def test_virtual_stages_choose_the_interleaved_schedule():
         ({"schedule": "zigzag"}, UnknownNameError),
         ({"recompute_layers": 3}, ConflictError),
         ({"recompute": "full", "recompute_layers": 0}, InvalidValueError),
-        ({"schedule": "interleaved-1f1b"}, ConflictError),
-        ({"pp": 2, "vpp": 2, "schedule": "1f1b"}, ConflictError),
         ({"pp": 2, "layers_per_stage": (16, 15)}, InvalidValueError),
         ({"pp": 2, "layers_per_stage": (16, 8, 8)}, InvalidValueError),
         ({"pp": 2, "layers_per_stage": (40, -8)}, InvalidValueError),

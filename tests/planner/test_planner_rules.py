@@ -16,6 +16,7 @@ from shardwright.planner.rules.elementary import ELEMENTARY
 from shardwright.planner.rules.registry import AXIS_ORDER, RULES, last_axis, rules_for, rules_of_a_plan
 from shardwright.planner.rules.targets import TARGET_RULES
 from shardwright.planner.rules.versions import TARGETS
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 from shardwright.planner.search.space import declare, enumerate_legal
@@ -46,7 +47,9 @@ EXAMPLES = {
     "expert-replicate": (FINE, replace(MOE, ep=16), {"dp_replicate": 2}),
     "virtual-stages": (DENSE | {"global_batch": 96}, replace(BASE, vpp=2), {"pp": 1}),
     "layers-stages": (DENSE, BASE, {"pp": 48}),
+    "schedule-chunks": (DENSE | {"global_batch": 96}, BASE, {"schedule": "interleaved-1f1b"}),
     "interleaved-batch": (DENSE, BASE, {"vpp": 2}),
+    "schedule-rounds": (DENSE | {"global_batch": 96}, replace(BASE, schedule="dualpipe-v"), {"micro_batch": 2}),
 }
 ALONE = {
     "world-size",
@@ -59,7 +62,9 @@ ALONE = {
     "replicas",
     "expert-replicate",
     "layers-stages",
+    "schedule-chunks",
     "interleaved-batch",
+    "schedule-rounds",
 }
 
 
@@ -114,6 +119,7 @@ MENDED = {
     "dp-replicate": lambda v: {"dp_replicate": v},
     "expert-replicate": lambda v: {"dp_replicate": v},
     "layers-stages": lambda v: {"pp": v, "vpp": 1},
+    "schedule-chunks": lambda v: {"vpp": v},
     "interleaved-batch": lambda v: {"micro_batches": v},
 }
 
@@ -122,7 +128,7 @@ def columns_for(problem, degrees, **changed):
     shown = settle(problem, degrees).shown
     words = {name: value for name, value in shown.items() if isinstance(value, (int, np.integer))}
     dp = max(words["dp"], 1)
-    found = words | {"dp": dp, "split": 0, "recompute": 0, "schedule": 0}
+    found = words | {"dp": dp, "split": 0, "recompute": 0, "schedule": SCHEDULE_IDS.index(shown["schedule"])}
     found["edp"] = words["tp"] * words["cp"] * dp // (words["ep"] * words["etp"])
     found["micro_batches"] = max(problem.job.global_batch // (dp * words["micro_batch"]), 1)
     return {name: np.array([value]) for name, value in (found | changed).items()}
@@ -213,6 +219,13 @@ def able(**fields):
         ({"zero": 3, "tp": 2, "sequence_parallel": False}, {"megatron", "megatron-bridge", "torchrun"}),
         ({"zero": 1, "pp": 2, "schedule": "gpipe"}, set()),
         ({"zero": 1, "pp": 2}, {"megatron", "megatron-bridge", "deepspeed"}),
+        ({"zero": 3, "pp": 2, "schedule": "gpipe"}, {"torchtitan", "torchrun"}),
+        ({"zero": 3, "pp": 2, "schedule": "zb-h1"}, {"torchrun"}),
+        ({"zero": 3, "pp": 2, "schedule": "zb-v"}, {"torchtitan", "torchrun"}),
+        ({"zero": 3, "pp": 2, "tp": 2, "schedule": "dualpipe-v"}, {"torchtitan", "torchrun"}),
+        ({"zero": 3, "pp": 2, "schedule": "dualpipe-v"}, set()),
+        ({"zero": 3, "pp": 4, "micro_batch": 4}, set()),
+        ({"zero": 1, "pp": 2, "schedule": "zb-v"}, set()),
         ({"zero": 1, "pp": 2, "vpp": 2}, {"megatron", "megatron-bridge"}),
         ({"zero": 3, "recompute": "full", "recompute_layers": 8}, {"megatron", "megatron-bridge", "torchrun", "deepspeed"}),
         ({"model": "mixtral-8x7b", "zero": 3, "tp": 4, "ep": 2, "etp": 2}, {"megatron", "megatron-bridge", "torchrun"}),

@@ -91,7 +91,7 @@ def test_a_single_stage_has_no_bubble(schedule, forward, backward, count):
     st.integers(1, 12),
     st.sampled_from([1, 2, 3]),
 )
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=SCHEDULE_IDS)
+@pytest.mark.parametrize("schedule", [s for s in SCHEDULES if s.id != "zb-h1"], ids=lambda schedule: schedule.id)
 def test_folding_equal_neighbours_changes_nothing(schedule, runs, count, vpp):
     vpp = vpp if schedule.interleaved else 1
     forward, backward, ranks = (list(column) for column in zip(*runs, strict=True))

@@ -61,16 +61,22 @@ def test_layers_run_through_the_chunks_of_all_ranks_in_turn():
     assert spans == [[[0, 1], None], [[2, 2], [3, 5]]]
 
 
+def test_layers_run_down_and_up_again_where_chunks_are_folded():
+    spans = intervals(Split(chunks=(2, 1, 0, 3), pp=2, vpp=2, folded=True))
+    assert spans == [[[0, 1], [3, 5]], [[2, 2], None]]
+
+
 CASES = [("dense-8", 4, 1), ("dense-8", 8, 2), ("moe-16", 16, 1), ("mtp-64", 16, 1), ("mtp-64", 8, 4), ("dense-7", 7, 1)]
 
 
 @pytest.mark.parametrize("kind", range(len(SPLIT_KINDS)))
+@pytest.mark.parametrize("shape", ["looped", "folded"])
 @pytest.mark.parametrize(("name", "pp", "vpp"), CASES)
-def test_folding_keeps_every_unit(name, pp, vpp, kind):
+def test_folding_keeps_every_unit(name, pp, vpp, shape, kind):
     graph = problems.problem_of(name).graph
     chunks = even_chunks(graph.layers, pp, vpp, kind)
     assert chunks is not None
-    splits = [Split(chunks=chunks, pp=pp, vpp=vpp)]
+    splits = [Split(chunks=chunks, pp=pp, vpp=vpp, folded=shape == "folded")]
     folded, whole = fold(graph, splits), fold(graph, splits, every_rank=True)
     runs = int(folded.runs[0])
     assert folded.multiplicity[0, :runs].sum() == whole.multiplicity[0].sum() == pp

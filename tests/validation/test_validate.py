@@ -197,7 +197,7 @@ def test_the_first_legal_reading_is_priced():
     price_run(run, "reserved", estimator)
     assert seen[0].vpp == 2
     assert seen[-1] == Degrees(
-        tp=2, pp=4, micro_batch=1, zero=1, sequence_parallel=True, recompute="none", layers_per_stage=(7, 8, 8, 7)
+        tp=2, pp=4, vpp=1, micro_batch=1, zero=1, sequence_parallel=True, recompute="none", layers_per_stage=(7, 8, 8, 7)
     )
 
 
