@@ -114,6 +114,9 @@ def estimate(
     overrides: o.Set = None,
     plan_file: o.PlanFile = None,
     rank: o.Rank = None,
+    megatron_args: o.MegatronArgs = None,
+    world_size: o.WorldSize = None,
+    define: o.Define = None,
     tp: o.Tp = None,
     pp: o.Pp = None,
     vpp: o.Vpp = None,
@@ -142,9 +145,11 @@ def estimate(
     objective: o.Objective = "throughput",
     form: o.Format = "table",
 ) -> int:
-    """Price one plan: MODEL and degrees, or a plan of a file."""
+    """Price one plan: MODEL and degrees, a plan of a file, or your own configuration."""
     given = locals()
     _check_common(form, objective)
+    if asked.configuration(given):
+        return _finished(_estimated_configuration(given), form)
     if plan_file is not None:
         asked.refuse_beside_plan(given)
         return _finished(_estimated_file(plan_file, rank or 1, given), form)
@@ -318,6 +323,12 @@ def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
     from shardwright.planner.estimation import estimate_plan
 
     return estimate_plan(path, rank=rank, options=asked.pricing(given))
+
+
+def _estimated_configuration(given: dict[str, Any]) -> Any:
+    from shardwright.planner.readers.estimating import estimate_file
+
+    return estimate_file(**asked.configured(given), options=asked.pricing(given))
 
 
 def _save(folder: Path, result: Any) -> None:

@@ -1,7 +1,8 @@
 """Prices one plan: `estimate`, the same prices the search ranks by.
 
     estimate(model, cluster, …, degrees)   from names          estimate_plan(file)   from a saved result or plan
-    estimate_degrees(problem, degrees)     from records        estimate_batch        several plans at once
+    estimate_problem(problem, degrees)     from records        estimate_degrees      the same as a plain record
+    estimate_batch(problem, batch)         several plans at once
 
 `settling.settle` fills in the defaults of the framework; violations of rules are listed, never raised. A plan whose degrees do
 not even multiply up cannot be priced: its times and memory are null.
@@ -94,7 +95,12 @@ def estimate(
         True
     """
     problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
-    return _finished(problem, estimate_degrees(problem, degrees or Degrees()))
+    return estimate_problem(problem, degrees or Degrees())
+
+
+def estimate_problem(problem: Problem, degrees: Degrees, settings: Mapping[str, Any] | None = None) -> Estimate:
+    """Prices one plan of a problem; `settings` as `estimate_degrees` takes them."""
+    return _finished(problem, estimate_degrees(problem, degrees, settings))
 
 
 def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, options: PricingOptions | None = None) -> Estimate:

@@ -116,6 +116,63 @@ def refuse_beside_plan(given: dict[str, Any]) -> None:
         raise ConflictError(message, where="--plan", hint=f"drop {options}, or drop --plan")
 
 
+CONFIGURATIONS = {"megatron_args": "megatron"}
+"""Options that name a configuration of a framework, and whose it is."""
+
+_BESIDE = frozenset((
+    "model", "cluster", "gpus", "overrides", "world_size", "define", "objective", "form", "stack", "target_version",
+    "memory_margin", "memory_meter", *CONFIGURATIONS,
+))  # fmt: skip
+
+
+def configuration(given: dict[str, Any]) -> bool:
+    """Whether a configuration of a framework is to be priced.
+
+    Raises:
+        ConflictError: what belongs to one is given without any.
+    """
+    named = any(given[name] is not None for name in CONFIGURATIONS)
+    lone = [name for name in ("world_size", "define") if given[name] is not None]
+    if lone and not named:
+        options = ", ".join(map(_option, CONFIGURATIONS))
+        raise ConflictError(f"{_option(lone[0])} goes with {options}", where=_option(lone[0]), hint=f"drop {_option(lone[0])}")
+    return named
+
+
+def configured(given: dict[str, Any]) -> dict[str, Any]:
+    """The file of a configuration, and what is named beside it.
+
+    Raises:
+        UsageError: no cluster.
+        ConflictError: two files, or values the file states itself.
+    """
+    files = [name for name in CONFIGURATIONS if given[name] is not None]
+    wrong = [name for name, value in given.items() if value is not None and name not in _BESIDE]
+    if wrong or len(files) > 1:
+        options = ", ".join(map(_option, wrong or files[1:]))
+        message = f"{_option(files[0])} takes job and plan from the file; given as well: {options}"
+        raise ConflictError(message, where=_option(files[0]), hint=f"drop {options}, or change the file")
+    if given["cluster"] is None:
+        raise UsageError("missing --cluster", where="--cluster", hint="such as: --cluster dgx-h100:1")
+    asked = {name: given[name] for name in ("cluster", "model", "world_size")}
+    return asked | {"path": given[files[0]], "framework": CONFIGURATIONS[files[0]], "defined": defined(given["define"] or ())}
+
+
+def defined(statements: Sequence[str]) -> dict[str, str]:
+    """Variables of a script by name.
+
+    Raises:
+        UsageError: a statement is no `NAME=VALUE`.
+    """
+    made = {}
+    for text in statements:
+        name, separator, value = text.partition("=")
+        if not separator or not name.replace("_", "a").isalnum():
+            raise UsageError(f"{text[:40]!r} is no NAME=VALUE", where="--define", hint="write --define NNODES=4")
+        made[name] = value
+    return made
+
+
 def free_folder(output: str | None) -> Path | None:
     """The folder a result is to be written to, looked at before any work is done; None where none is named.
 

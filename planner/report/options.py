@@ -93,6 +93,9 @@ Workers = Annotated[int | None, option(SEARCH, "threads to price with; the resul
 
 PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]
 Rank = Annotated[int | None, option(INPUTS, "which plan of the RESULT (1)", metavar="N", min=1)]
+MegatronArgs = Annotated[str | None, option(INPUTS, "price these Megatron-LM arguments: script, list, YAML", metavar="FILE")]
+WorldSize = Annotated[int | None, option(INPUTS, "ranks the launch starts; default: as the file says", metavar="N", min=1)]
+Define = Annotated[list[str] | None, option(INPUTS, "a variable of the script: NNODES=4, or 1=PATH", metavar="NAME=VALUE")]
 Whole = "N"
 Tp = Annotated[int | None, option(PLAN, "tensor parallel (1)", metavar=Whole)]
 Pp = Annotated[int | None, option(PLAN, "pipeline stages (1)", metavar=Whole)]

@@ -9,7 +9,8 @@ With the times that operations occupy their rank (blocking sends inside), delays
     ZB-V            2·M·(f + i + w) + extra (`zb_v.EXTRA`)                 equal chunks, p = 0, M >= 2·pp − 1
     DualPipe-V      2·M·(f + i + w) + extra (`dualpipe_v.EXTRA`)           equal chunks, p = 0
 
-and, in all of them, a tail that is the same on every rank.
+and, in all of them, a tail that is the same on every rank. There is none where both ends of a message wait, nor where passes
+run together.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shardwright.planner.plans import BoolArray, FloatArray
 from shardwright.planner.schedules import dualpipe_v, zb_v
 from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT
 from shardwright.planner.schedules.shape import FOLDED, Shape
-from shardwright.planner.schedules.timing import ChunkTimes, busy_s, crossing, delay_s
+from shardwright.planner.schedules.timing import ChunkTimes, Sends, busy_s, crossing, delay_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +58,8 @@ def closed_step_s(shape: Shape, times: ChunkTimes) -> tuple[BoolArray, FloatArra
     busy, delay = busy_s(times, crosses), delay_s(times, crosses)
     tail = times.tail_s[:, 0]
     holds = (times.tail_s == tail[:, None]).all(axis=1)
+    if times.sends is Sends.BOTH or shape.paired:
+        return np.zeros(times.plans, dtype=bool), tail
     if shape.schedule == "gpipe":
         return holds, _gpipe_s(shape, busy, delay) + tail
     if not _regular(shape):

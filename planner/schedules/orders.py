@@ -17,6 +17,8 @@ first backward one, counting n = M·vpp passes of one chunk (`alternating`):
     GPipe         w = n
     1F1B          w = pp − r − 1                                 (Megatron-LM, torch `Schedule1F1B`)
     interleaved   w = 2·(pp − r − 1) + (vpp − 1)·group           (Megatron-LM, torch `ScheduleInterleaved1F1B`)
+                  and one more where each forward pass runs together with the backward pass after it, so that neither needs
+                  the other (Megatron-LM's `overlap_moe_expert_parallel_comm`)
 
 `turns` says which chunk and micro-batch the k-th pass is: `group` micro-batches through each chunk in turn.
 """
@@ -49,6 +51,8 @@ class Order:
         phase: `FORWARD`, `BACKWARD`, `INPUT`, `WEIGHT`, or `NONE` beyond a rank's last operation, [pp, longest].
         stage: stage of each operation, [pp, longest].
         micro_batch: its micro-batch, [pp, longest].
+        paired: where a forward pass and the backward pass after it run together, True for the first, [pp, longest]; nowhere
+            where None.
     """
 
     pp: int
@@ -58,6 +62,7 @@ class Order:
     phase: IntArray
     stage: IntArray
     micro_batch: IntArray
+    paired: BoolArray | None = None
 
     @property
     def stages(self) -> int:
@@ -94,7 +99,7 @@ def one_f_one_b_order(pp: int, micro_batches: int) -> Order:
     return alternating(pp, 1, micro_batches, pp - 1 - np.arange(pp), micro_batches)
 
 
-def interleaved_order(pp: int, vpp: int, micro_batches: int, group: int | None = None) -> Order:
+def interleaved_order(pp: int, vpp: int, micro_batches: int, group: int | None = None, more: int = 0) -> Order:
     """Interleaved 1F1B.
 
     Args:
@@ -102,6 +107,7 @@ def interleaved_order(pp: int, vpp: int, micro_batches: int, group: int | None =
         vpp: chunks a rank.
         micro_batches: micro-batches.
         group: micro-batches that pass a chunk before the next chunk's turn; pp where none is given.
+        more: forward passes that come sooner than they must.
 
     Raises:
         InvalidValueError: counts below 1, or groups with which the pipeline would wait for itself.
@@ -114,12 +120,12 @@ def interleaved_order(pp: int, vpp: int, micro_batches: int, group: int | None =
             f"{micro_batches} micro-batches in groups of {size} on {pp} pipeline ranks",
             hint=f"every group needs at least {pp} micro-batches, the last one too",
         )
-    warm_up = 2 * (pp - 1 - np.arange(pp)) + (vpp - 1) * size
+    warm_up = 2 * (pp - 1 - np.arange(pp)) + (vpp - 1) * size + more
     return alternating(pp, vpp, micro_batches, warm_up, size)
 
 
 def alternating(pp: int, vpp: int, micro_batches: int, warm_up: IntArray, group: int) -> Order:
-    """One forward and one backward pass in turn after `warm_up` forward ones.
+    """One forward and one backward pass in turn after `warm_up` forward ones; those of a turn are paired.
 
     Args:
         pp: pipeline ranks.
@@ -140,7 +146,11 @@ def alternating(pp: int, vpp: int, micro_batches: int, warm_up: IntArray, group:
         phase[rank, place] = kind
         stage[rank, place] = of * pp + rank
         batch[rank, place] = micro_batch
-    return Order(pp=pp, vpp=vpp, micro_batches=micro_batches, folded=False, phase=phase, stage=stage, micro_batch=batch)
+    paired = np.zeros(shape, dtype=bool)
+    paired[rank, forward] = step >= first
+    return Order(
+        pp=pp, vpp=vpp, micro_batches=micro_batches, folded=False, phase=phase, stage=stage, micro_batch=batch, paired=paired
+    )
 
 
 def turns(vpp: int, micro_batches: int, group: int) -> tuple[IntArray, IntArray]:
@@ -151,8 +161,12 @@ def turns(vpp: int, micro_batches: int, group: int) -> tuple[IntArray, IntArray]
     return chunk[by_turn], micro_batch[by_turn]
 
 
-def from_lists(pp: int, vpp: int, micro_batches: int, ranks: Sequence[Sequence[tuple[int, int, int]]]) -> Order:
-    """A folded order from each rank's (phase, chunk, micro-batch).
+Operation = tuple[int, int, int, bool]
+"""Phase, chunk and micro-batch, and whether it runs together with the next one."""
+
+
+def from_lists(pp: int, vpp: int, micro_batches: int, ranks: Sequence[Sequence[Operation]]) -> Order:
+    """A folded order from the operations of every rank.
 
     Args:
         pp: pipeline ranks.
@@ -160,15 +174,22 @@ def from_lists(pp: int, vpp: int, micro_batches: int, ranks: Sequence[Sequence[t
         micro_batches: micro-batches.
         ranks: the operations of every rank.
     """
-    longest = max(len(operations) for operations in ranks)
-    made = np.full((3, pp, longest), NONE, dtype=np.int64)
+    made = np.full((4, pp, max(len(operations) for operations in ranks)), NONE, dtype=np.int64)
     for rank, operations in enumerate(ranks):
         made[:, rank, : len(operations)] = np.array(operations, dtype=np.int64).T
-    phase, chunk, micro_batch = made
+    phase, chunk, micro_batch, together = made
     rank_column = np.arange(pp)[:, None]
     stage = np.where(chunk % 2 == 1, (chunk + 1) * pp - 1 - rank_column, chunk * pp + rank_column)
-    stage = np.where(phase == NONE, 0, stage)
-    return Order(pp=pp, vpp=vpp, micro_batches=micro_batches, folded=True, phase=phase, stage=stage, micro_batch=micro_batch)
+    return Order(
+        pp=pp,
+        vpp=vpp,
+        micro_batches=micro_batches,
+        folded=True,
+        phase=phase,
+        stage=np.where(phase == NONE, 0, stage),
+        micro_batch=micro_batch,
+        paired=together == 1 if (together == 1).any() else None,
+    )
 
 
 def require(pp: int, vpp: int, micro_batches: int) -> None:

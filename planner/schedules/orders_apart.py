@@ -12,7 +12,7 @@ ZB-V (section 5 there; torch's `ScheduleZBVZeroBubble`) and DualPipe-V (github.c
 `ScheduleDualPipeV`) fold the stages: rank r holds chunk 0, stage r, and chunk 1, stage 2·pp − 1 − r. Their orders are written
 as words, a letter for the phase and a digit for the chunk, each repeated as often as said; `numbered` counts micro-batches
 upwards for every letter and chunk. `W` without a digit is the weight gradient that has waited longest. DualPipe-V may run the
-forward pass of one chunk beside the backward pass of the other; here they run one after the other.
+forward pass of one chunk together with the backward pass of the other, written `F0+B1` (`Order.paired`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from shardwright.errors import InvalidValueError
-from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, Order, from_lists, require
+from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, Operation, Order, from_lists, require
 
 LETTERS = {"F": FORWARD, "B": BACKWARD, "I": INPUT, "W": WEIGHT}
 Words = list[tuple[str, int]]
@@ -90,12 +90,13 @@ def _dualpipe_v(pp: int, rank: int, micro_batches: int) -> Words:
     half = (rank + 1) // 2
     whole = [("B1 B0", half)] if rank % 2 else [("B1 B0", half), ("B1 I0", 1)]
     apart = rank + 1 - half - (0 if rank % 2 else 1)
+    main = micro_batches - 2 * pp + rank + 1
     return [
         ("F0", 2 * after),
         ("F0 F1", rank + 1),
         ("I1 W F1", after),
-        ("F0 B1 F1 B0", micro_batches - 2 * pp + rank + 1),
-        ("B1 F1 B0", after),
+        *([("F0 B1 F1+B0", 1), ("F0+B1 F1+B0", main - 1)] if after == 0 else [("F0+B1 F1+B0", main)]),
+        ("B1 F1+B0", after),
         *whole,
         ("I1 I0", apart),
         ("W I0", after),
@@ -103,8 +104,8 @@ def _dualpipe_v(pp: int, rank: int, micro_batches: int) -> Words:
     ]
 
 
-def numbered(words: Words, micro_batches: int) -> list[tuple[int, int, int]]:
-    """(phase, chunk, micro-batch) of each operation; micro-batches that are not there are left out.
+def numbered(words: Words, micro_batches: int) -> list[Operation]:
+    """Operations of a rank; micro-batches that are not there are left out.
 
     Args:
         words: operations of a rank, and how often each group of them is repeated.
@@ -113,7 +114,7 @@ def numbered(words: Words, micro_batches: int) -> list[tuple[int, int, int]]:
     counts: dict[tuple[str, int], int] = {}
     waiting: deque[tuple[int, int]] = deque()
     made = []
-    for word in _spelled(words):
+    for word, pairs in _spelled(words):
         if word == "W":
             chunk, micro_batch = waiting.popleft()
         else:
@@ -124,11 +125,13 @@ def numbered(words: Words, micro_batches: int) -> list[tuple[int, int, int]]:
         if word[0] == "I":
             waiting.append((chunk, micro_batch))
         if micro_batch < micro_batches:
-            made.append((LETTERS[word[0]], chunk, micro_batch))
+            made.append((LETTERS[word[0]], chunk, micro_batch, pairs))
     return made
 
 
-def _spelled(words: Words) -> Iterable[str]:
+def _spelled(words: Words) -> Iterable[tuple[str, bool]]:
+    """Words one by one, and whether each runs together with the next."""
     for group, times in words:
+        spelled = [(word[:2], word.endswith("+")) for word in group.replace("+", "+ ").split()]
         for _ in range(times):
-            yield from group.split()
+            yield from spelled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,9 @@ FOLDED: dict[str, Callable[[int, int], Order]] = {"zb-v": zb_v_order, "dualpipe-
 SIMULATED = (*SINGLE, "interleaved-1f1b", *FOLDED)
 """Schedules whose order of operations is known."""
 
+PAIRED = ("interleaved-1f1b", "dualpipe-v")
+"""Those in which a forward and a backward pass may run together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -31,6 +34,7 @@ class Shape:
         pp, vpp: pipeline ranks, chunks a rank.
         micro_batches: micro-batches.
         group: micro-batches that pass a chunk before the next chunk's turn (interleaved only); pp where none is given.
+        paired: whether a forward and a backward pass run together in the steady phase, one of `PAIRED`.
     """
 
     schedule: str
@@ -38,24 +42,44 @@ class Shape:
     vpp: int
     micro_batches: int
     group: int | None = None
+    paired: bool = False
 
 
-def order_of(shape: Shape) -> Order:
+def order_of(shape: Shape, exchange: bool = False) -> Order:
     """The order of operations.
+
+    Args:
+        shape: what fixes it.
+        exchange: whether both ends of a message wait (`timing.Sends.BOTH`); an interleaved pipeline then does a forward and a
+            backward pass between two exchanges.
 
     Raises:
         UnknownNameError: a schedule without one.
         InvalidValueError: chunks or micro-batches that the schedule cannot have.
     """
-    if shape.schedule == "interleaved-1f1b":
-        return interleaved_order(shape.pp, shape.vpp, shape.micro_batches, shape.group)
-    made = SINGLE.get(shape.schedule) or FOLDED.get(shape.schedule)
-    if made is None:
+    if shape.schedule not in SIMULATED:
         raise UnknownNameError(f"schedule {shape.schedule!r}", hint=f"known: {', '.join(SIMULATED)}")
+    if shape.paired and shape.schedule not in PAIRED:
+        hint = f"{' and '.join(PAIRED)} have them"
+        raise InvalidValueError(f"{shape.schedule} with passes that run together", hint=hint)
+    order = _order_of(shape)
+    together = shape.paired or (exchange and shape.schedule == "interleaved-1f1b")
+    return order if together else replace(order, paired=None)
+
+
+def _order_of(shape: Shape) -> Order:
+    if shape.schedule == "interleaved-1f1b":
+        return interleaved_order(shape.pp, shape.vpp, shape.micro_batches, shape.group, more=int(shape.paired))
     chunks = 2 if shape.schedule in FOLDED else 1
     if shape.vpp != chunks:
         raise InvalidValueError(f"{shape.schedule} with {shape.vpp} chunks a rank", hint=f"it has {chunks}")
-    return made(shape.pp, shape.micro_batches)
+    return (SINGLE | FOLDED)[shape.schedule](shape.pp, shape.micro_batches)
+
+
+def can_exchange(shape: Shape) -> bool:
+    """Whether both ends of every message may wait for it (`timing.Sends.BOTH`) without the ranks waiting for each other."""
+    looped = shape.schedule == "interleaved-1f1b" and shape.group in {None, shape.pp}
+    return shape.pp == 1 or shape.schedule in SINGLE or looped
 
 
 def torch_group(pp: int, micro_batches: int) -> int:

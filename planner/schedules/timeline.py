@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardwright.planner.schedules.orders import BACKWARD, FORWARD, WEIGHT
+from shardwright.planner.schedules.orders import FORWARD, INPUT, WEIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class Event:
         rank, stage, micro_batch: where and on what.
         phase: index into `orders.PHASES`.
         start_s, end_s: computation, from the start of the step.
+        paired: whether it runs together with another one, both from start to end.
     """
 
     rank: int
@@ -27,6 +28,7 @@ class Event:
     phase: int
     start_s: float
     end_s: float
+    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +57,12 @@ class Live:
     Attributes:
         time_s: the instant.
         chunks: micro-batches of each of the rank's chunks.
+        waiting: those of them of which only the weight gradient is still to be done.
     """
 
     time_s: float
     chunks: tuple[int, ...]
+    waiting: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +94,25 @@ class Timeline:
         return tuple(event for event in self.events if event.rank == rank)
 
     def busy_s(self, rank: int) -> float:
-        """Seconds that a rank computes."""
-        return sum(event.end_s - event.start_s for event in self.of_rank(rank))
+        """Seconds that a rank computes; two passes that run together count once."""
+        return sum(e.end_s - e.start_s for e in self.of_rank(rank) if e.phase == FORWARD or not e.paired)
 
     def live(self, rank: int) -> tuple[Live, ...]:
         """Micro-batches that a rank keeps, over time."""
         stages = [stage for stage, on in enumerate(self.stage_rank) if on == rank]
-        counts = [0] * len(stages)
-        made = [Live(time_s=0.0, chunks=tuple(counts))]
+        counts, waiting = [0] * len(stages), [0] * len(stages)
+        made = [Live(time_s=0.0, chunks=tuple(counts), waiting=tuple(waiting))]
         for event in self.of_rank(rank):
-            if event.phase == FORWARD:
-                counts[stages.index(event.stage)] += 1
-                made.append(Live(time_s=event.start_s, chunks=tuple(counts)))
-            elif event.phase in {BACKWARD, WEIGHT}:
-                counts[stages.index(event.stage)] -= 1
-                made.append(Live(time_s=event.end_s, chunks=tuple(counts)))
+            chunk = stages.index(event.stage)
+            counts[chunk] += {FORWARD: 1, INPUT: 0}.get(event.phase, -1)
+            waiting[chunk] += {INPUT: 1, WEIGHT: -1}.get(event.phase, 0)
+            time_s = event.start_s if event.phase == FORWARD else event.end_s
+            made.append(Live(time_s=time_s, chunks=tuple(counts), waiting=tuple(waiting)))
         return tuple(made)
+
+    def peak_chunks(self, rank: int) -> tuple[int, ...]:
+        """Most micro-batches that a rank keeps of each of its chunks."""
+        return tuple(max(kept) for kept in zip(*(live.chunks for live in self.live(rank)), strict=True))
 
     def peak_live(self, rank: int) -> int:
         """Most chunks of micro-batches that a rank keeps at once."""

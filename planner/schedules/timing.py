@@ -6,9 +6,13 @@ from stage s to s + 1, and their gradients back, in p_s, unless both stand on on
     overlapped   the next stage may start p_s after the pass ends; both ranks compute meanwhile
     sender       as overlapped, and the sending rank waits until the message has arrived
     receiver     the message starts to travel when the sender has it and the receiver waits for it
+    both         between two passes a rank sends what it made and receives what it needs next, in one exchange that ends when
+                 all its messages have arrived; a message travels when its sender and its receiver have come to it
+                 (Megatron-LM's `send_forward_recv_backward`, torch's `Schedule1F1B`)
 
-With a blocking end, p_s is simply part of the time of that end's operation (`busy_s`), with neither it is a delay (`delay_s`).
-After its last operation rank r spends `tail_s` more (reduction of gradients, update).
+With one blocking end, p_s is simply part of the time of that end's operation (`busy_s`), with neither it is a delay
+(`delay_s`); where both wait, it is a delay and exchanges are steps of their own (`steps`). Two passes that run together take
+F + B − gain·min(F, B). After its last operation rank r spends `tail_s` more (reduction of gradients, update).
 """
 
 from __future__ import annotations
@@ -30,6 +34,11 @@ class Sends(StrEnum):
     OVERLAPPED = "overlapped"
     SENDER = "sender"
     RECEIVER = "receiver"
+    BOTH = "both"
+
+
+DELAYED = (Sends.OVERLAPPED, Sends.BOTH)
+"""Where a message is a delay and no part of the time of a pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +50,7 @@ class ChunkTimes:
         send_s: one message between a stage and the next, [plans, stages]; the last column is not read.
         tail_s: what a rank does after its last operation, [plans, pp].
         sends: who waits for messages.
+        gain: share of the shorter pass that is hidden where a forward and a backward pass run together, 0 to 1.
     """
 
     forward_s: FloatArray
@@ -49,6 +59,7 @@ class ChunkTimes:
     send_s: FloatArray
     tail_s: FloatArray
     sends: Sends = Sends.OVERLAPPED
+    gain: float = 0.0
 
     @property
     def plans(self) -> int:
@@ -64,6 +75,7 @@ class ChunkTimes:
             send_s=self.send_s[index],
             tail_s=self.tail_s[index],
             sends=self.sends,
+            gain=self.gain,
         )
 
 
@@ -76,11 +88,12 @@ def chunk_times(
     send_s: FloatArray | float = 0.0,
     tail_s: FloatArray | float = 0.0,
     sends: Sends = Sends.OVERLAPPED,
+    gain: float = 0.0,
 ) -> ChunkTimes:
     """Times from arrays that broadcast to [plans, stages] and [plans, pp].
 
     Raises:
-        InvalidValueError: a negative time, or stages that are no multiple of pp.
+        InvalidValueError: a negative time, a gain outside 0 to 1, or stages that are no multiple of pp.
     """
     shape = np.broadcast_shapes(np.shape(forward_s), np.shape(input_s), np.shape(weight_s), np.shape(send_s), (1, 1))
     if shape[1] % pp:
@@ -91,7 +104,11 @@ def chunk_times(
     tail = np.broadcast_to(np.asarray(tail_s, dtype=np.float64), (plans, pp))
     if min(float(part.min(initial=0.0)) for part in (*parts, send, tail)) < 0:
         raise InvalidValueError("a time below 0", hint="times of stages, sends and tails are seconds from 0")
-    return ChunkTimes(forward_s=parts[0], input_s=parts[1], weight_s=parts[2], send_s=send, tail_s=tail, sends=sends)
+    if not 0 <= gain <= 1:
+        raise InvalidValueError(
+            f"a gain of {gain} for passes that run together", hint="the hidden share of the shorter, 0 to 1"
+        )
+    return ChunkTimes(forward_s=parts[0], input_s=parts[1], weight_s=parts[2], send_s=send, tail_s=tail, sends=sends, gain=gain)
 
 
 def crossing(pp: int, vpp: int, folded: bool) -> BoolArray:
@@ -107,7 +124,7 @@ def busy_s(times: ChunkTimes, crosses: BoolArray) -> FloatArray:
     onward = np.where(crosses, times.send_s, 0.0).T
     back = np.zeros_like(onward)
     back[1:] = onward[:-1]
-    if times.sends is Sends.OVERLAPPED:
+    if times.sends in DELAYED:
         onward = back = np.zeros_like(onward)
     elif times.sends is Sends.RECEIVER:
         onward, back = back, onward
@@ -121,6 +138,6 @@ def busy_s(times: ChunkTimes, crosses: BoolArray) -> FloatArray:
 
 def delay_s(times: ChunkTimes, crosses: BoolArray) -> FloatArray:
     """Seconds between the end of a pass and the earliest start of the next on another rank, [stages, plans]."""
-    if times.sends is Sends.OVERLAPPED:
+    if times.sends in DELAYED:
         return np.where(crosses, times.send_s, 0.0).T
     return np.zeros_like(times.send_s.T)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shardwright.planner.schedules.base import StageTimes
-from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape
+from shardwright.planner.schedules.shape import FOLDED, PAIRED, SIMULATED, Shape, can_exchange, order_of
 from shardwright.planner.schedules.timing import Sends, chunk_times
 
 
@@ -19,8 +19,9 @@ def shapes(draw, schedules=SIMULATED, widest=6, most=14):
     if schedule == "interleaved-1f1b":
         return draw(interleaved_shapes(pp, most))
     vpp = 2 if schedule in FOLDED else 1
-    least = least_micro_batches(schedule, pp)
-    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=draw(st.integers(least, max(least, most))))
+    least, paired = least_micro_batches(schedule, pp), schedule in PAIRED and draw(st.booleans())
+    count = draw(st.integers(least, max(least, most)))
+    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, paired=paired)
 
 
 @st.composite
@@ -28,20 +29,29 @@ def interleaved_shapes(draw, pp, most=14):
     vpp = draw(st.integers(2, 4))
     group = draw(st.integers(pp, 2 * pp))
     full = draw(st.integers(1, max(1, most // group)))
-    rest = draw(st.sampled_from([0, *range(pp, group)]))
-    return Shape(schedule="interleaved-1f1b", pp=pp, vpp=vpp, micro_batches=full * group + rest, group=group)
+    count = full * group + draw(st.sampled_from([0, *range(pp, group)]))
+    return Shape(
+        schedule="interleaved-1f1b", pp=pp, vpp=vpp, micro_batches=count, group=group, paired=draw(st.booleans()) and vpp > 1
+    )
 
 
 def random_shape(rng, schedule, widest=8, most=24):
     """A shape, without hypothesis: for tests of many cases."""
     pp = int(rng.integers(1, widest + 1))
+    paired = schedule in PAIRED and bool(rng.random() < 0.5)
     vpp = int(rng.integers(2, 5)) if schedule == "interleaved-1f1b" else 2 if schedule in FOLDED else 1
     if schedule == "interleaved-1f1b":
         group = int(rng.integers(pp, 2 * pp + 1))
         count = group * int(rng.integers(1, max(2, most // group))) + int(rng.choice([0, *range(pp, group)]))
-        return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, group=group)
+        return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, group=group, paired=paired)
     least = least_micro_batches(schedule, pp)
-    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=int(rng.integers(least, max(least, most) + 1)))
+    count = int(rng.integers(least, max(least, most) + 1))
+    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, paired=paired)
+
+
+def sends_of(shape):
+    """Who may wait for messages of a pipeline."""
+    return [sends for sends in Sends if sends is not Sends.BOTH or can_exchange(shape)]
 
 
 def random_times(rng, shape, plans=1, sends=None, tails=True):
@@ -54,8 +64,14 @@ def random_times(rng, shape, plans=1, sends=None, tails=True):
     weight = layers * rng.uniform(0.5, 1.2, (plans, 1))
     send = rng.choice([0.0, 1.0], (plans, 1)) * rng.uniform(0, 0.1, size) * forward.mean()
     tail = rng.uniform(0, 3, (plans, shape.pp)) * (rng.random((plans, 1)) < 0.5) * tails
-    chosen = list(Sends)[int(rng.integers(3))] if sends is None else sends
-    return chunk_times(forward, gradients + recomputed, weight, pp=shape.pp, send_s=send, tail_s=tail, sends=chosen)
+    chosen = sends_of(shape)[int(rng.integers(len(sends_of(shape))))] if sends is None else sends
+    gain = rng.uniform() * shape.paired
+    return chunk_times(forward, gradients + recomputed, weight, pp=shape.pp, send_s=send, tail_s=tail, sends=chosen, gain=gain)
+
+
+def simulated_order(shape, times):
+    """What the simulator runs."""
+    return order_of(shape, times.sends is Sends.BOTH)
 
 
 def stage_times(shape, times):

@@ -1,5 +1,8 @@
 """Orders of operations are those of torch's schedule classes and of Megatron-Core's schedule table."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from shardwright.errors import InvalidValueError
@@ -106,6 +109,33 @@ def test_torch_dualpipe_v(schedules, pp, micro_batches):
     assert [theirs(made[rank]) for rank in range(pp)] == ours(shape)
 
 
+@pytest.mark.parametrize(("pp", "micro_batches"), FOLDED_GRID)
+def test_torch_dualpipe_v_runs_the_same_passes_together(schedules, pp, micro_batches):
+    made = torch_orders(schedules, "ScheduleDualPipeV", pp, 2, micro_batches)
+    order = order_of(Shape(schedule="dualpipe-v", pp=pp, vpp=2, micro_batches=micro_batches, paired=True))
+    for rank in range(pp):
+        found = [theirs([action]) for action in made[rank] if action is not None and action.sub_actions]
+        parts = np.stack((order.phase, order.stage, order.micro_batch), axis=2)[rank].tolist()
+        pairs = [[tuple(parts[first]), tuple(parts[first + 1])] for first in np.flatnonzero(order.paired[rank])]
+        assert found == pairs
+
+
+@pytest.mark.parametrize(("pp", "vpp", "micro_batches"), LOOPED_GRID)
+def test_torch_reads_our_order_back(schedules, pp, vpp, micro_batches, tmp_path):
+    """torch's own reader of schedule files accepts what we would write, and its check finds every operation in place."""
+    shape = Shape(
+        schedule="interleaved-1f1b", pp=pp, vpp=vpp, micro_batches=micro_batches, group=torch_group(pp, micro_batches)
+    )
+    letters = {FORWARD: "F", BACKWARD: "B"}
+    rows = [[f"{stage}{letters[phase]}{batch}" for phase, stage, batch in row] for row in ours(shape)]
+    file = tmp_path / "schedule.csv"
+    file.write_text("\n".join(",".join(row) for row in rows) + "\n", encoding="utf-8")
+    with file.open(encoding="utf-8") as lines:
+        read = {rank: [schedules._Action.from_str(word) for word in line.strip().split(",")] for rank, line in enumerate(lines)}
+    schedules._validate_schedule(read, pp, pp * vpp, micro_batches)
+    assert [theirs(read[rank]) for rank in range(pp)] == ours(shape)
+
+
 @pytest.mark.parametrize(("pp", "micro_batches"), [(2, 5), (2, 7), (4, 8), (4, 9), (4, 10), (4, 11), (4, 15)])
 def test_torch_refuses_what_we_refuse(schedules, pp, micro_batches):
     def refused(call, error):
@@ -140,6 +170,9 @@ def test_megatron_interleaved():
             backward = [(batch, vpp - 1 - stage // pp) for phase, stage, batch in operations if phase == BACKWARD]
             assert forward == backward == table
             warm_up = megatron_warm_up(megatron, shape, rank)
+            together = ours(replace(shape, paired=True))[rank]
+            later = megatron_warm_up(megatron, shape, rank, overlap_moe_expert_parallel_comm=True)
+            assert [PHASES[phase] for phase, _, _ in together].index("backward") == min(later + 1, micro_batches * vpp)
             first = [PHASES[phase] for phase, _, _ in operations].index("backward")
             assert first == min(warm_up + 1, micro_batches * vpp)
 
@@ -153,7 +186,7 @@ def test_megatron_plain():
             assert kept == min(micro_batches, megatron_warm_up(megatron, shape, rank) + 1)
 
 
-def megatron_warm_up(megatron, shape, rank):
+def megatron_warm_up(megatron, shape, rank, **options):
     """Forward passes before the first pair, as Megatron-Core counts them."""
 
     class Group:
@@ -168,6 +201,6 @@ def megatron_warm_up(megatron, shape, rank):
         virtual_pipeline_model_parallel_size = shape.vpp if shape.vpp > 1 else None
 
     counts = megatron.get_pp_rank_microbatches(
-        shape.micro_batches, shape.vpp, shape.group, forward_only=False, p2p_communicator=Communicator()
+        shape.micro_batches, shape.vpp, shape.group, forward_only=False, p2p_communicator=Communicator(), **options
     )
     return counts[2]

@@ -1,15 +1,19 @@
 """Micro-batches kept at the peak: closed forms equal what the simulation keeps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_cases import random_times, shapes
+from schedule_cases import random_times, shapes, simulated_order
 
-from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
-from shardwright.planner.schedules.memory import live, peak_bytes, peak_live
+from shardwright.errors import InvalidValueError
+from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, kept, one_f_one_b, zb_h1, zb_v
+from shardwright.planner.schedules.memory import live, peak_bytes, peak_live, peak_waiting
 from shardwright.planner.schedules.shape import SIMULATED, Shape, order_of
 from shardwright.planner.schedules.simulator import simulate
+from shardwright.planner.schedules.timing import Sends
 
 IN_FLIGHT = {
     "gpipe": gpipe.in_flight,
@@ -29,14 +33,16 @@ def closed_form(shape):
 
 @given(shapes(), st.integers(0, 2**32))
 def test_the_order_alone_says_what_the_simulation_keeps(shape, seed):
-    order = order_of(shape)
-    made = simulate(order, random_times(np.random.default_rng(seed), shape))
+    times = random_times(np.random.default_rng(seed), shape)
+    order = simulated_order(shape, times)
+    made = simulate(order, times)
     assert [made.peak_live(rank) for rank in range(shape.pp)] == peak_live(order).tolist()
 
 
 @given(shapes(widest=8, most=24))
 def test_closed_forms_equal_the_order(shape):
-    if shape.group in {None, shape.pp}:
+    assert peak_live(order_of(shape)).tolist() == kept.peak_sum(shape).tolist()
+    if shape.group in {None, shape.pp} and not shape.paired:
         assert peak_live(order_of(shape)).tolist() == closed_form(shape).tolist()
 
 
@@ -47,6 +53,35 @@ def test_closed_forms_on_a_grid(schedule):
             for micro_batches in (2 * pp, 3 * pp, 8 * pp):
                 shape = Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=micro_batches)
                 assert peak_live(order_of(shape)).tolist() == closed_form(shape).tolist()
+
+
+@given(shapes(widest=8, most=24), st.integers(0, 2**32))
+def test_closed_forms_of_chunks_equal_the_simulation(shape, seed):
+    full = shape.group is None or shape.micro_batches % shape.group == 0
+    times = random_times(np.random.default_rng(seed), shape)
+    if not full:
+        with pytest.raises(InvalidValueError, match="no closed form"):
+            kept.peak_chunks(shape)
+        return
+    made = simulate(order_of(shape), replace(times, sends=Sends.OVERLAPPED))
+    assert [list(made.peak_chunks(rank)) for rank in range(shape.pp)] == kept.peak_chunks(shape).tolist()
+
+
+@given(shapes(schedules=("1f1b", "zb-h1", "zb-v", "dualpipe-v"), widest=8, most=24), st.integers(0, 2**32))
+def test_micro_batches_that_wait_for_their_weight_gradient(shape, seed):
+    order = order_of(shape)
+    made = simulate(order, replace(random_times(np.random.default_rng(seed), shape), sends=Sends.OVERLAPPED))
+    found = [max(sum(now.waiting) for now in made.live(rank)) for rank in range(shape.pp)]
+    assert found == peak_waiting(order).tolist()
+    if shape.schedule != "zb-v" or shape.micro_batches >= 2 * shape.pp - 1:
+        assert found == kept.peak_waiting(shape).tolist()
+
+
+def test_what_waits_keeps_less():
+    order = order_of(Shape(schedule="zb-h1", pp=4, vpp=1, micro_batches=8))
+    ones = np.ones((4, 1))
+    assert peak_bytes(order, ones, ones).tolist() == peak_bytes(order, ones).tolist() == [4, 4, 4, 4]
+    assert peak_bytes(order, ones, 0 * ones).tolist() == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("group", [4, 5, 6, 8])
@@ -72,6 +107,6 @@ def test_bytes_weigh_chunks():
 
 def test_nothing_is_kept_beyond_the_last_operation():
     order = order_of(Shape(schedule="dualpipe-v", pp=3, vpp=2, micro_batches=6))
-    kept = live(order)
-    assert (kept[~order.present] == 0).all()
-    assert (kept[order.present].sum(axis=1) > 0).all()
+    counts = live(order)
+    assert (counts[~order.present] == 0).all()
+    assert (counts[order.present].sum(axis=1) > 0).all()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_cases import random_times, shapes
+from schedule_cases import random_times, sends_of, shapes, simulated_order
 
 from shardwright.errors import ConflictError, InvalidValueError, UnknownNameError
 from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, alternating, one_f_one_b_order
@@ -21,8 +21,8 @@ CLOSE = 1e-9
 
 
 def simulated(shape, seed, **options):
-    order = order_of(shape)
     times = random_times(np.random.default_rng(seed), shape, **options)
+    order = simulated_order(shape, times)
     return order, times, simulate(order, times)
 
 
@@ -46,7 +46,9 @@ def test_a_rank_does_one_thing_at_a_time(shape, seed):
     for rank in range(order.pp):
         events = made.of_rank(rank)
         assert all(event.end_s >= event.start_s for event in events)
-        assert all(later.start_s >= sooner.end_s - CLOSE for sooner, later in pairwise(events))
+        for sooner, later in pairwise(events):
+            together = (sooner.start_s, sooner.end_s) == (later.start_s, later.end_s) and sooner.paired and later.paired
+            assert later.start_s >= sooner.end_s - CLOSE or (together and (sooner.phase, later.phase) == (FORWARD, BACKWARD))
         assert made.finish_s[rank] >= events[-1].end_s - CLOSE
 
 
@@ -68,7 +70,7 @@ def test_dependencies_are_kept(shape, seed):
         if event.phase in {BACKWARD, INPUT} and s < order.stages - 1:
             late = send[s] if rank[s] != rank[s + 1] else 0.0
             assert event.start_s >= gradients_at(s + 1, m) + late - CLOSE
-        if event.phase in {BACKWARD, INPUT}:
+        if event.phase in {BACKWARD, INPUT} and not (times.sends is Sends.BOTH and event.paired):
             assert event.start_s >= end[FORWARD, s, m] - CLOSE
         if event.phase == WEIGHT:
             assert event.start_s >= end[INPUT, s, m] - CLOSE
@@ -100,14 +102,16 @@ def test_slower_stages_and_messages_never_shorten_the_step(shape, seed, factor):
     order, times, made = simulated(shape, seed)
     rng = np.random.default_rng(seed)
     longer = [part * rng.choice([1.0, factor], part.shape) for part in (times.forward_s, times.input_s, times.weight_s)]
-    slower = chunk_times(*longer, pp=shape.pp, send_s=factor * times.send_s, tail_s=times.tail_s, sends=times.sends)
+    slower = chunk_times(
+        *longer, pp=shape.pp, send_s=factor * times.send_s, tail_s=times.tail_s, sends=times.sends, gain=times.gain
+    )
     assert simulate(order, slower).step_s >= made.step_s - CLOSE
 
 
 @given(shapes(), st.integers(0, 2**32))
 def test_blocking_sends_never_beat_overlapped_ones(shape, seed):
     _, _, overlapped = simulated(shape, seed, sends=Sends.OVERLAPPED)
-    for blocking in (Sends.SENDER, Sends.RECEIVER):
+    for blocking in sends_of(shape)[1:]:
         _, _, made = simulated(shape, seed, sends=blocking)
         assert made.step_s >= overlapped.step_s - CLOSE
 
@@ -118,8 +122,10 @@ def test_no_step_is_shorter_than_the_work_of_a_rank(shape, seed):
     per_stage = (times.forward_s + times.input_s + times.weight_s)[0] * shape.micro_batches
     for rank in range(order.pp):
         work = per_stage[order.stage_rank == rank].sum()
-        assert made.busy_s(rank) == pytest.approx(work)
-        assert made.finish_s[rank] >= work + times.tail_s[0, rank] - CLOSE
+        if not shape.paired:
+            assert made.busy_s(rank) == pytest.approx(work)
+        assert made.busy_s(rank) <= work + CLOSE
+        assert made.finish_s[rank] >= made.busy_s(rank) + times.tail_s[0, rank] - CLOSE
 
 
 def test_one_rank_works_without_a_pause():
@@ -161,6 +167,38 @@ def test_who_waits_for_a_message(sends, start):
     assert made.of_rank(0)[1].start_s == start
     assert made.of_rank(1)[0].start_s == 1.5
     assert made.of_rank(1)[1].start_s == {1.0: 2.5, 1.5: 3.0}[start] + (0.5 if sends is Sends.RECEIVER else 0.0)
+
+
+def test_both_ends_wait():
+    """The second message of rank 0 waits until rank 1 has done its first pass, and rank 0 with it."""
+    times = chunk_times(np.array([[1.0, 3.0]]), np.ones((1, 2)), np.ones((1, 2)), pp=2, send_s=0.5, sends=Sends.BOTH)
+    made = simulate(order_of(Shape(schedule="gpipe", pp=2, vpp=1, micro_batches=3)), times)
+    assert [event.start_s for event in made.of_rank(0)][:3] == [0.0, 1.5, 5.0]
+    assert [event.start_s for event in made.of_rank(1)][:3] == [1.5, 5.0, 8.5]
+    assert [(sent.start_s, sent.end_s) for sent in made.transfers][:3] == [(1.0, 1.5), (4.5, 5.0), (8.0, 8.5)]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_an_exchange_carries_both_directions_at_once(schedule):
+    """Equal stages: an inner rank of 1F1B exchanges once before and once after its backward pass."""
+    ones = np.ones((1, 2))
+    times = [chunk_times(ones, ones, ones, pp=2, send_s=send, sends=Sends.BOTH) for send in (0.0, 0.25)]
+    first, second = (simulate(order_of(Shape(schedule=schedule, pp=2, vpp=1, micro_batches=4)), one) for one in times)
+    assert 1 <= (second.step_s - first.step_s) / 0.25 <= 2 * 4 + 2
+    spans = Counter((sent.start_s, sent.end_s) for sent in second.transfers)
+    assert max(spans.values()) == 2
+
+
+def test_dualpipe_v_has_the_published_bubble():
+    """(PP / 2 − 1)·(F&B + B − 3W) with PP = 2·pp stages, where the backward pass takes two forward ones."""
+    pp, count = 4, 16
+    for gain in (0.0, 0.5, 1.0):
+        ones = np.ones((1, 2 * pp))
+        times = chunk_times(ones, ones, ones, pp=pp, gain=gain)
+        shape = Shape(schedule="dualpipe-v", pp=pp, vpp=2, micro_batches=count, paired=True)
+        made = simulate(order_of(shape), times)
+        idle = [made.step_s - made.busy_s(rank) for rank in range(pp)]
+        assert max(idle) == pytest.approx((pp - 1) * ((3 - gain) + 2 - 3)), (gain, idle)
 
 
 def test_weight_gradients_fill_idle_time():
