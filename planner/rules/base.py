@@ -162,6 +162,11 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*low, *(number // d for d in low)}))
 
 
+def closest(wanted: int, allowed: tuple[int, ...]) -> int:
+    """The allowed value nearest to a wanted one, the smaller of two."""
+    return min(allowed, key=lambda v: (abs(v - wanted), v))
+
+
 def nearest(wanted: int, allowed: tuple[int, ...], count: int = 2) -> str:
     """The allowed values nearest to a wanted one, as text."""
     best = sorted(sorted(allowed, key=lambda v: (abs(v - wanted), v))[:count])

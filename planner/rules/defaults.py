@@ -79,11 +79,19 @@ NEGATIVE_FLAGS: Mapping[str, str] = {
 }
 """Megatron's switches that are on unless a flag says otherwise."""
 
+OTHER_FLAGS: Mapping[str, str] = {
+    "fp8": "--fp8-format",
+    "fp4": "--fp4-format",
+    "nccl_ub": "--use-nccl-ub",
+    "microbatch_group_size_per_vp_stage": "--microbatch-group-size-per-virtual-pipeline-stage",
+}
+"""Megatron's flags that are named otherwise than the argument they set."""
+
 
 def defaults_of(target: str, version: str | None) -> Mapping[str, Value]:
     """Setting -> value where a configuration leaves it out."""
     made = dict(_DEFAULTS[target])
-    if target in {"megatron", "megatron-bridge"} and holds_in(target, version, "0.17", None):
+    if target in {"megatron", "megatron-bridge"} and holds_in(target, version, "0.18", None):
         made["data_parallel_sharding_strategy"] = "optim_grads_params"
     return made
 
@@ -98,6 +106,8 @@ def _one(key: str, value: Value, target: str | None) -> str:
         return f"unset {key[4:]}" if value is None else f"export {key[4:]}={value}"
     if key.startswith("launch."):
         return f"launch {value} ranks"
+    if key == "sp":
+        return f"switch sequence parallelism {'on' if value else 'off'}"
     if key in _COLUMN_WORDS:
         return f"use {_COLUMN_WORDS[key]} {value}"
     if target in {"megatron", None}:
@@ -108,7 +118,7 @@ def _one(key: str, value: Value, target: str | None) -> str:
 def _flag(key: str, value: Value) -> str:
     if key in NEGATIVE_FLAGS:
         return f"{'leave out' if value else 'give'} {NEGATIVE_FLAGS[key]}"
-    name = "--" + key.replace("_", "-")
+    name = OTHER_FLAGS.get(key, "--" + key.replace("_", "-"))
     if value is None or value is False:
         return f"leave out {name}"
     return f"give {name}" if value is True else f"give {name} {_written(value)}"
@@ -122,7 +132,6 @@ def _written(value: Value) -> str:
 
 _COLUMN_WORDS: Mapping[str, str] = {
     **{name: name for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "dp", "dp_replicate")},
-    "sp": "sequence parallelism",
     "micro_batch": "a micro-batch of",
     "micro_batches": "micro-batches",
     "global_batch": "a global batch of",

@@ -6,14 +6,26 @@ axes of a rule are fixed, and count it without walking it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from shardwright.planner.plans import BoolArray
 from shardwright.planner.rules.base import Columns, Facts, Rule
+from shardwright.planner.rules.bridge import BRIDGE_RULES
 from shardwright.planner.rules.canonical import CANONICAL
+from shardwright.planner.rules.deepspeed import DEEPSPEED_RULES
 from shardwright.planner.rules.elementary import ELEMENTARY
+from shardwright.planner.rules.launching import LAUNCH_RULES
+from shardwright.planner.rules.megatron.attention import ATTENTION_RULES
+from shardwright.planner.rules.megatron.moe import MOE_RULES
+from shardwright.planner.rules.megatron.optimizer import OPTIMIZER_RULES
+from shardwright.planner.rules.megatron.pipeline import PIPELINE_RULES
+from shardwright.planner.rules.megatron.recompute import RECOMPUTE_RULES
+from shardwright.planner.rules.megatron.training import TRAINING_RULES
 from shardwright.planner.rules.megatron.world import WORLD_RULES
 from shardwright.planner.rules.targets import TARGET_RULES
+from shardwright.planner.rules.torchtitan import TITAN_RULES
 from shardwright.planner.rules.versions import TARGETS, target_of
 
 #: Free axes in the order the search fixes them.
@@ -44,7 +56,23 @@ def _place(rule: Rule) -> tuple[bool, int]:
     return not rule.rejects, last_axis(rule)
 
 
-ALL_TARGET_RULES: tuple[Rule, ...] = (*TARGET_RULES, *WORLD_RULES)
+SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
+    "degrees": TARGET_RULES,
+    "launching": LAUNCH_RULES,
+    "megatron: world": WORLD_RULES,
+    "megatron: attention": ATTENTION_RULES,
+    "megatron: pipeline": PIPELINE_RULES,
+    "megatron: experts": MOE_RULES,
+    "megatron: recomputing": RECOMPUTE_RULES,
+    "megatron: optimizer": OPTIMIZER_RULES,
+    "megatron: training": TRAINING_RULES,
+    "megatron-bridge": BRIDGE_RULES,
+    "torchtitan": TITAN_RULES,
+    "deepspeed": DEEPSPEED_RULES,
+}
+"""Rules of targets, by subject."""
+
+ALL_TARGET_RULES: tuple[Rule, ...] = tuple(rule for rules in SUBJECTS.values() for rule in rules)
 
 RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *CANONICAL, *ALL_TARGET_RULES), key=_place))
 

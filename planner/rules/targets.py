@@ -90,20 +90,11 @@ TARGET_RULES: tuple[Rule, ...] = (
     _rule(
         "megatron-zero",
         _MEGATRON,
-        "Megatron shards optimizer states (ZeRO 1), or everything (ZeRO 3, Megatron-FSDP) without a pipeline; it has no ZeRO 2",
+        "plans for Megatron shard optimizer states (ZeRO 1), or everything (ZeRO 3, Megatron-FSDP) without a pipeline",
         ("zero", "pp"),
-        lambda c, f: (c["zero"] == 2) | ((c["zero"] == 3) & (c["pp"] > 1)),
+        lambda c, f: ((c["zero"] == 2) | ((c["zero"] == 3) & (c["pp"] > 1))) & (not f.settings.on("use_megatron_fsdp")),
         "use zero 1",
         "Megatron-LM validate_args (use_distributed_optimizer, use_megatron_fsdp)",
-    ),
-    _rule(
-        "megatron-moe-sp",
-        _MEGATRON,
-        "Megatron needs sequence parallelism for experts with tp above 1",
-        ("tp", "sp"),
-        lambda c, f: (c["tp"] > 1) & (c["sp"] == 0) & (f.graph.spec.moe is not None),
-        "switch sequence parallelism on",
-        "Megatron-Core MoE layer forward",
     ),
     _rule(
         "megatron-schedule",

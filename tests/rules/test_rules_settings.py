@@ -29,8 +29,17 @@ def test_defaults_follow_the_version():
     assert defaults_of("megatron", None)[key] == "optim_grads_params"
 
 
+ONE = {"env.CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+
 @pytest.mark.parametrize(
-    ("settings", "found"), [(None, set()), ({}, set()), ({"tp_comm_overlap": True}, {"megatron-tp-overlap"})]
+    ("settings", "found"),
+    [
+        (None, set()),
+        ({}, {"megatron-connections"}),
+        (ONE, set()),
+        (ONE | {"tp_comm_overlap": True}, {"megatron-tp-overlap"}),
+    ],
 )
 def test_settings_are_tested_where_they_are_given(settings, found):
     options = PricingOptions(framework="megatron")
