@@ -235,6 +235,8 @@ def emit(
 def show(
     kind: Annotated[str, o.argument("KIND", "models nodes devices targets rules stacks")],
     name: Annotated[str | None, o.argument("NAME", "one of them, in full")] = None,
+    framework: o.Framework = None,
+    target_version: o.TargetVersion = None,
     form: o.Format = "table",
 ) -> None:
     """List what a plan can name: models, nodes, devices, ..."""
@@ -242,7 +244,7 @@ def show(
     from shardwright.planner.report.output import checked_format
 
     checked_format(form)
-    _write(_rendered(listing(kind, name), form))
+    _write(_rendered(listing(kind, name, framework=framework, target_version=target_version), form))
 
 
 @app.command(cls=o.GroupedCommand)

@@ -1,6 +1,8 @@
 """What there is: models, nodes, devices, stacks, targets and rules, as data for `show`.
 
 listing(kind, name=None) -> {"kind": "models", "items": [...]} or {"kind": "model", "item": {...}}
+
+Rules may be narrowed to those that hold for a framework, in a version of it.
 """
 
 from __future__ import annotations
@@ -8,20 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardwright.errors import unknown_name
+from shardwright.errors import ConflictError, unknown_name
 
 KINDS = ("models", "nodes", "devices", "targets", "rules", "stacks")
 WHERE = "show"
 
 
-def listing(kind: str, name: str | None = None) -> dict[str, Any]:
+def listing(
+    kind: str, name: str | None = None, *, framework: str | None = None, target_version: str | None = None
+) -> dict[str, Any]:
     """All items of a kind in short, or one of them in full.
 
+    Args:
+        kind: one of `KINDS`.
+        name: the item to show in full; None for all in short.
+        framework: rules only: those that hold for a framework or target.
+        target_version: rules only: in that version; None for the newest.
+
     Raises:
-        UnknownNameError: no such kind, or no such item.
+        UnknownNameError: no such kind, item, framework or version.
+        ConflictError: a framework or version with another kind than rules.
     """
     if kind not in KINDS:
         raise unknown_name("kind of thing", kind, KINDS, where=WHERE)
+    if framework is not None or target_version is not None:
+        return _listing_of_rules(kind, name, framework or "any", target_version)
     if name is None:
         return {"kind": kind, "items": _ITEMS[kind]()}
     return {"kind": kind.removesuffix("s"), "item": _ONE[kind](name)}
@@ -133,6 +146,22 @@ def _rules() -> list[dict[str, Any]]:
     from shardwright.planner.rules.registry import RULES
 
     return [rule.to_dict() for rule in RULES]
+
+
+def _listing_of_rules(kind: str, name: str | None, framework: str, version: str | None) -> dict[str, Any]:
+    """The rules that hold for a framework in a version."""
+    from shardwright.planner.rules.registry import RULES
+    from shardwright.planner.rules.versions import FRAMEWORK_WORDS, checked_version, target_of
+
+    if kind != "rules":
+        raise ConflictError(f"show {kind} with a framework or version", where=WHERE, hint="narrow rules by them: show rules")
+    if framework not in FRAMEWORK_WORDS:
+        raise unknown_name("framework", framework, FRAMEWORK_WORDS, where="--framework")
+    chosen = checked_version(framework, version)
+    items = [rule.to_dict() for rule in RULES if rule.holds_for(target_of(framework), chosen)]
+    if name is None:
+        return {"kind": kind, "framework": framework, "target_version": chosen, "items": items}
+    return {"kind": "rule", "item": _named(lambda: items, "rule")(name)}
 
 
 def _named(items: Callable[[], list[dict[str, Any]]], kind: str) -> Callable[[str], dict[str, Any]]:

@@ -55,7 +55,7 @@ KV_HEADS = Rule(
     broken=_kv_broken,
     message=lambda c, f: f"{f.graph.spec.kv_heads} key/value heads neither divide nor are divided by tp {c['tp']}",
     remedy=lambda c, f: f"use tp {nearest(c['tp'], divisors(f.graph.spec.kv_heads))}",
-    source="Megatron-Core 0.13 and later TransformerConfig",
+    source="Megatron-Core 0.16 and later TransformerConfig",
 )
 
 

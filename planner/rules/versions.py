@@ -29,6 +29,9 @@ BRIDGE_CORES: Mapping[str, str] = {"0.2": "0.15", "0.3": "0.16", "0.4": "0.17", 
 _NEWEST = ("main", "current", "head")
 _WORDS: Mapping[str, str] = {"pytorch": "torchrun"}
 
+FRAMEWORK_WORDS = (*TARGETS, "pytorch", "any")
+"""What a framework may be called where rules are asked for."""
+
 
 def target_of(framework: str) -> str | None:
     """The target a framework's name stands for; None for `any`."""
