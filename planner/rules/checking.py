@@ -66,7 +66,8 @@ def violations(
     target = target_of(framework)
     known = whole_candidate(candidate, facts)
     if settings is not None and target is not None:
-        facts = replace(facts, settings=Settings(given=settings, defaults=defaults_of(target, version)))
+        stated = Settings(given=settings, defaults=defaults_of(target, version), version=version)
+        facts = replace(facts, settings=stated)
     arrays = {name: np.array([value], dtype=np.int64) for name, value in known.items()}
     found = []
     for rule in rules_of_a_plan(framework, version, settings=settings is not None):

@@ -54,7 +54,7 @@ def setting_rule(
     severity: str = "error",
     since: str | None = None,
     until: str | None = None,
-    remedy: str | None = None,
+    remedy: Message = "",
 ) -> Rule:
     """A rule that reads settings.
 
@@ -71,7 +71,7 @@ def setting_rule(
         severity: error, changed or warning.
         since: first version it holds for.
         until: first version it no longer holds for.
-        remedy: words instead of those that follow from `mend`.
+        remedy: another choice in words, as `message`.
     """
 
     def broken(columns: Columns, facts: Facts) -> BoolArray:
@@ -79,15 +79,16 @@ def setting_rule(
         return np.broadcast_to(found, columns["tp"].shape)
 
     def changes(candidate: Candidate, facts: Facts) -> Changes:
-        return mend(facts.settings, candidate, facts) if callable(mend) else mend
+        found = mend(facts.settings, candidate, facts) if callable(mend) else mend
+        return _needed(found, candidate, facts.settings)
 
     def said(candidate: Candidate, facts: Facts) -> str:
-        if callable(message):
-            return message(facts.settings, candidate, facts)
-        return message.format_map(_values(settings, candidate, facts))
+        return _filled(message, settings, candidate, facts)
 
     def mended(candidate: Candidate, facts: Facts) -> str:
-        return remedy or spoken(changes(candidate, facts), targets[0])
+        made = spoken(changes(candidate, facts), targets[0])
+        more = _filled(remedy, settings, candidate, facts) if remedy else ""
+        return ", or ".join(part for part in (made, more) if part)
 
     return Rule(
         id=name,
@@ -123,7 +124,7 @@ def degree_rule(
     """A rule of degrees that a target has; arguments as for `setting_rule`."""
 
     def changes(candidate: Candidate, facts: Facts) -> Changes:
-        return mend(candidate, facts) if callable(mend) else mend
+        return _needed(mend(candidate, facts) if callable(mend) else mend, candidate, facts.settings)
 
     def said(candidate: Candidate, facts: Facts) -> str:
         return message(candidate, facts) if callable(message) else message.format_map(_values((), candidate, facts))
@@ -142,6 +143,22 @@ def degree_rule(
         until=until,
         mend=changes,
     )
+
+
+def _needed(changes: Changes, candidate: Candidate, settings: Settings) -> Changes:
+    """Changes of what is otherwise: a setting that is not given need not be left out."""
+    return {
+        key: value
+        for key, value in changes.items()
+        if (candidate[key] != value if key in candidate else value is not None or settings.given.get(key) is not None)
+    }
+
+
+def _filled(message: Message, settings: tuple[str, ...], candidate: Candidate, facts: Facts) -> str:
+    """The text of a message for one candidate."""
+    if callable(message):
+        return message(facts.settings, candidate, facts)
+    return message.format_map(_values(settings, candidate, facts))
 
 
 def _values(settings: tuple[str, ...], candidate: Candidate, facts: Facts) -> dict[str, Value]:

@@ -12,6 +12,7 @@ DeepSpeed `runtime/constants.py` and `runtime/zero/config.py` (0.19).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from shardwright.planner.rules.settings import Value
@@ -105,7 +106,7 @@ def _one(key: str, value: Value, target: str | None) -> str:
     if key.startswith("env."):
         return f"unset {key[4:]}" if value is None else f"export {key[4:]}={value}"
     if key.startswith("launch."):
-        return f"launch {value} ranks"
+        return f"launch {value} ranks, or name a cluster of as many GPUs as are launched"
     if key == "sp":
         return f"switch sequence parallelism {'on' if value else 'off'}"
     if key in _COLUMN_WORDS:
@@ -121,7 +122,8 @@ def _flag(key: str, value: Value) -> str:
     name = OTHER_FLAGS.get(key, "--" + key.replace("_", "-"))
     if value is None or value is False:
         return f"leave out {name}"
-    return f"give {name}" if value is True else f"give {name} {_written(value)}"
+    words = [value] if not isinstance(value, (list, tuple)) else value
+    return f"give {name}" if value is True else f"give {name} {shlex.join(map(str, words))}"
 
 
 def _written(value: Value) -> str:

@@ -34,7 +34,7 @@ LAUNCH_RULES: tuple[Rule, ...] = (
         settings=_LAUNCHED,
         breaks=_other_world,
         message=lambda s, c, f: f"{launched(s)} ranks are launched for a plan of {f.gpus} GPUs",
-        mend=lambda s, c, f: {"launch.world_size": f.gpus, "env.WORLD_SIZE": None},
+        mend=lambda s, c, f: {"launch.world_size": f.gpus} | ({"env.WORLD_SIZE": None} if "env.WORLD_SIZE" in s else {}),
         targets=TARGETS,
         source="torchrun; DeepSpeed assumes a world of 1 where none is initialised",
     ),

@@ -21,10 +21,12 @@ class Settings:
     Attributes:
         given: what a configuration states.
         defaults: what holds otherwise.
+        version: the framework's version; None for the newest.
     """
 
     given: Mapping[str, Value] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
+    version: str | None = None
 
     def __getitem__(self, key: str) -> Value:
         return self.given.get(key, self.defaults.get(key))

@@ -50,7 +50,7 @@ torchrun ${LAUNCH[@]} pretrain_gpt.py \\
     ${MODEL[@]} \\
     ${TRAIN[@]} \\
     --tensor-model-parallel-size $TP \\
-    ${DATA[@]} --save "$RUN" 2>&1 | tee log
+    ${DATA[@]} --save "$RUN" --save-interval 500 2>&1 | tee log
 """
 
 MIXTRAL = """#!/bin/bash

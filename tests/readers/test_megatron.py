@@ -251,10 +251,10 @@ def test_the_vocabulary_of_a_known_tokenizer(saved) -> None:
 @pytest.mark.parametrize(
     ("extra", "cluster", "rule", "remedy"),
     [
-        ("--pipeline-model-parallel-size 3", "dgx-h100:3", "split", "Et*3|t*3|ttL"),
-        ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3", "dgx-h100:1", "split", "num-layers 2"),
-        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*8L", "dgx-h100:1", "split", "pp 1"),
-        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*4|t*3L", "dgx-h100:1", "split", "8 times"),
+        ("--pipeline-model-parallel-size 3", "dgx-h100:3", "layers-even", "Et*3|t*3|ttL"),
+        ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3", "dgx-h100:1", "ends", "num-layers 2"),
+        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*8L", "dgx-h100:1", "layout", "pp 1"),
+        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*4|t*3L", "dgx-h100:1", "layout", "8 times"),
         ("--tensor-model-parallel-size 16", "dgx-h100:1", "world-size", "8"),
         ("--tensor-model-parallel-size 3", "dgx-h100:3", "attention-heads", "tp"),
         ("--global-batch-size 12", "dgx-h100:1", "batch", "8 or 16"),

@@ -62,7 +62,7 @@ def situation(values, target, version):
     """Columns and facts of a plan with a configuration."""
     facts = job_facts(values.get("model", "llama3.1-8b"))
     given = {k: v for k, v in values.items() if k not in COLUMNS and k not in WITHOUT and v is not None}
-    settings = Settings(given=given, defaults=defaults_of(target, version))
+    settings = Settings(given=given, defaults=defaults_of(target, version), version=version)
     facts = replace(facts, settings=settings, compute_capability=values.get("device", 9))
     c = BASE | {k: v for k, v in values.items() if k in COLUMNS}
     c.setdefault("dp", max(GPUS // (c["tp"] * c["cp"] * c["pp"]), 1))

@@ -8,6 +8,8 @@ from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violations
 from shardwright.planner.rules.defaults import defaults_of
 from shardwright.planner.rules.settings import Settings
+from shardwright.planner.rules.versions import VERSIONS, target_of
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.settling import settle
 
 
@@ -65,3 +67,28 @@ def test_violations_take_one_candidate_with_its_facts():
     overlap = next(v for v in found if v.rule == "megatron-tp-overlap")
     assert overlap.changes == {"sp": 1}
     assert overlap.severity == "error"
+
+
+PLANS = [Degrees(), Degrees(tp=2, pp=2), Degrees(tp=2, cp=2), Degrees(pp=2, vpp=2), Degrees(tp=4, pp=4)]
+
+
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "deepspeed", "pytorch"])
+def test_a_plain_configuration_breaks_no_rule_of_settings(framework):
+    """What a configuration leaves out takes the framework's default, which breaks nothing."""
+    plain = {
+        "megatron": ONE | {"max_position_embeddings": 4096},
+        "torchtitan": {},
+        "deepspeed": {"train_micro_batch_size_per_gpu": 1},
+        "pytorch": {},
+    }
+    wanted = {"torchtitan-graphs"}  # CUDA graphs are on by default, which a pipeline excludes
+    for target_version in VERSIONS[target_of(framework)]:
+        options = PricingOptions(framework=framework, target_version=target_version)
+        problem = build_problem("llama3.1-8b", "dgx-h100:2", seq_len=4096, global_batch=64, options=options)
+        facts = facts_of(problem)
+        for degrees in PLANS:
+            columns = dict(settle(problem, degrees).shown)
+            columns |= {"schedule": SCHEDULE_IDS.index(columns["schedule"]), "split": 0, "recompute": 0}
+            without = {v.rule for v in violations(columns, facts, None, framework, target_version)}
+            found = violations(columns, facts, plain[framework], framework, target_version)
+            assert {v.rule for v in found} - without <= wanted, (target_version, degrees)

@@ -17,9 +17,10 @@ import numpy as np
 from shardwright.errors import ShardwrightError
 from shardwright.planner.layouts import Layout, check_layout, layout_of, parse_layout
 from shardwright.planner.plans import BoolArray
-from shardwright.planner.rules.base import Candidate, Changes, Columns, Facts, Rule, closest, divisors
+from shardwright.planner.rules.base import Candidate, Changes, Columns, Facts, Rule, closest, divisors, nearest
 from shardwright.planner.rules.declaring import setting_rule
 from shardwright.planner.rules.settings import Settings
+from shardwright.planner.rules.versions import holds_in
 
 _args = partial(setting_rule, source="Megatron-LM validate_args")
 _config = partial(setting_rule, source="Megatron-Core TransformerConfig")
@@ -57,13 +58,22 @@ def _indivisible(s: Settings, c: Columns, f: Facts) -> BoolArray:
 
 
 def _even_mend(s: Settings, c: Candidate, f: Facts) -> Changes:
-    """A layout that holds all layers; first and last counts where layouts are unknown or the plan has virtual stages."""
-    layers, pp = layers_of(f), c["pp"]
-    ends = end_counts(layers, pp, c["vpp"])
+    """A layout that holds all layers; before 0.13, which has no layouts, first and last counts; else a pp that divides."""
+    layers, pp, vpp = layers_of(f), c["pp"], c["vpp"]
+    others = dict.fromkeys((EMBEDDING, LOSS, PER_STAGE, PER_RANK))
+    if holds_in("megatron", s.version, "0.13", None) and layers >= pp * vpp:
+        return {**others, LAYOUT: written_layout(layers, pp, vpp, f.graph.spec.mtp_layers)}
+    ends = end_counts(layers, pp, vpp)
     if ends is not None:
-        first, last = ends
-        return {EMBEDDING: None, LOSS: None, FIRST: first, LAST: last, **_by_rank(s, c)}
+        return {EMBEDDING: None, LOSS: None, FIRST: ends[0], LAST: ends[1], **_by_rank(s, c)}
     return {"pp": closest(pp, divisors(layers + counted(s)))}
+
+
+def _left_over(s: Settings, c: Candidate, f: Facts) -> str:
+    """What does not divide, and how much of it."""
+    words = f" and {counted(s)} counted as layers" if counted(s) else ""
+    rest = (layers_of(f) + counted(s)) % c["pp"]
+    return f"{layers_of(f)} layers{words} do not divide over pp {c['pp']} ({rest} would be left over)"
 
 
 def _by_rank(s: Settings, c: Candidate) -> Changes:
@@ -119,7 +129,13 @@ def _ends_vpp_off(s: Settings, c: Columns, f: Facts) -> BoolArray:
 
 
 def _ends_mend(s: Settings, c: Candidate, f: Facts) -> Changes:
-    ends = end_counts(layers_of(f), c["pp"], c["vpp"])
+    """The one end that is given, by the nearest legal number; both where both are."""
+    layers, pp, vpp = layers_of(f), c["pp"], c["vpp"]
+    given = [name for name in (FIRST, LAST) if s[name] is not None]
+    if len(given) == 1:
+        held = [n for n in range(vpp, layers, vpp) if (layers - n) % ((pp - 1) * vpp) == 0] if pp > 1 else []
+        return {given[0]: closest(s.number(given[0]), tuple(held))} if held else {given[0]: None}
+    ends = end_counts(layers, pp, vpp)
     return {FIRST: None, LAST: None} if ends is None else {FIRST: ends[0], LAST: ends[1]}
 
 
@@ -139,23 +155,33 @@ def _chunk_mend(s: Settings, c: Candidate, f: Facts) -> Changes:
     return {"vpp": count, PER_RANK: count}
 
 
-def _layout(s: Settings, c: Candidate, f: Facts) -> str:
-    """What is wrong with the layout string; empty where nothing is."""
+def _layout_fault(s: Settings, c: Candidate, f: Facts) -> ShardwrightError | None:
+    """What is wrong with the layout string."""
     if s[LAYOUT] is None:
-        return ""
+        return None
     try:
         layout: Layout = parse_layout(s.text(LAYOUT))
         check_layout(layout, layers=layers_of(f), mtp_layers=f.graph.spec.mtp_layers, pp=int(c["pp"]))
     except ShardwrightError as error:
-        return error.message
-    return ""
+        return error
+    return None
+
+
+def _layout_said(s: Settings, c: Candidate, f: Facts) -> str:
+    fault = _layout_fault(s, c, f)
+    return f"--pipeline-model-parallel-layout {s.text(LAYOUT)}: {fault.message if fault else ''} (pp {c['pp']})"
+
+
+def _layout_hint(s: Settings, c: Candidate, f: Facts) -> str:
+    fault = _layout_fault(s, c, f)
+    return fault.hint if fault else ""
 
 
 def _layout_off(s: Settings, c: Columns, f: Facts) -> BoolArray:
     if s[LAYOUT] is None:
         return np.zeros(len(c["pp"]), dtype=bool)
     stages, inverse = np.unique(c["pp"], return_inverse=True)
-    return np.array([bool(_layout(s, {"pp": int(pp)}, f)) for pp in stages])[inverse]
+    return np.array([_layout_fault(s, {"pp": int(pp)}, f) is not None for pp in stages])[inverse]
 
 
 def written_layout(layers: int, pp: int, vpp: int, mtp_layers: int) -> str:
@@ -202,10 +228,8 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         settings=_SPLIT,
         reads=("pp", "vpp"),
         breaks=_indivisible,
-        message=lambda s, c, f: (
-            f"{layers_of(f)} layers and {counted(s)} counted as layers do not divide over pp {c['pp']}: "
-            f"{(layers_of(f) + counted(s)) % c['pp']} would be left over"
-        ),
+        message=_left_over,
+        remedy=lambda s, c, f: f"use pp {nearest(c['pp'], divisors(layers_of(f) + counted(s)))}",
         mend=_even_mend,
     ),
     _args(
@@ -291,7 +315,8 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         settings=(LAYOUT,),
         reads=("pp", "vpp"),
         breaks=_layout_off,
-        message=lambda s, c, f: f"--pipeline-model-parallel-layout: {_layout(s, c, f)} ({layers_of(f)} layers, pp {c['pp']})",
+        message=_layout_said,
+        remedy=_layout_hint,
         mend=_layout_mend,
         since="0.13",
     ),

@@ -154,10 +154,10 @@ WORLD_RULES: tuple[Rule, ...] = (
     ),
     _args(
         "megatron-weight-shards-world",
-        "tp · cp · pp · (weight shards / tp) divides the GPUs",
+        "weight shards (in place of tp) · cp · pp divides the GPUs",
         settings=(_WEIGHTS,),
-        reads=("tp", "cp", "pp"),
-        breaks=lambda s, c, f: f.gpus % (np.maximum(s.number(_WEIGHTS), c["tp"]) * c["cp"] * c["pp"]) != 0,
+        reads=("cp", "pp"),
+        breaks=lambda s, c, f: (s.number(_WEIGHTS) > 0) & (f.gpus % (max(s.number(_WEIGHTS), 1) * c["cp"] * c["pp"]) != 0),
         message="{tensor_parallel_num_weight_shards} weight shards · cp {cp} · pp {pp} do not divide {gpus} GPUs",
         mend={_WEIGHTS: None},
         since="0.19",
