@@ -90,24 +90,25 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
 
 def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float) -> Row:
     time = context.network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
-    return _filled(axis, kind, size, message, runs, time)
+    return _filled(axis, kind, (size, stride), message, runs, time)
 
 
 def _pair_row(context: Context, kind: str, distance: int, message: float, runs: float) -> Row:
     time = context.network.between(kind, np.array([distance]), np.array([message]))
-    return _filled("pp", kind, 2, message, runs, time)
+    return _filled("pp", kind, (2, distance), message, runs, time)
 
 
-def _filled(axis: str, kind: str, size: int, message: float, runs: float, time: CollectiveTime) -> Row:
+def _filled(axis: str, kind: str, group: tuple[int, int], message: float, runs: float, time: CollectiveTime) -> Row:
     return {
         "axis": axis,
         "collective": kind,
-        "group_size": size,
+        "group_size": group[0],
+        "group_stride": group[1],
         "message_bytes": round(message),
         "count_per_step": round(runs),
         "time_s": float(time.time_s[0]) * runs,
         "exposed_s": 0.0,
-        "wire_bytes": float(wire_bytes(kind, size, message)) * runs,
+        "wire_bytes": float(wire_bytes(kind, group[0], message)) * runs,
         "algorithm": ALGORITHMS[int(time.algorithm[0])],
         "bottleneck_link": LINKS[int(time.link[0])],
     }

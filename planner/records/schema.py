@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from shardwright.planner.records.placement.schema import Placement
+
 Count = Annotated[int, Field(ge=0)]
 Degree = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -211,6 +213,7 @@ class Communication(Record):
     axis: Axis
     collective: str
     group_size: Degree
+    group_stride: Degree = Field(1, description="distance between the ranks of a group; in files of earlier versions left out")
     message_bytes: float = Field(ge=0, description="as nccl-tests counts: the full vector; all-to-all: the send buffer")
     count_per_step: float = Field(ge=0)
     time_s: Seconds
@@ -256,6 +259,7 @@ class RankedPlan(EstimateBody):
     rank: Degree
     tie_group: Count
     id: str
+    placement: Placement | None = Field(None, description="null where the cluster names no hosts or no switches")
 
 
 class Remedy(Record):

@@ -1,4 +1,4 @@
-"""The folder `plan -o DIR` writes: `result.json`, `plans.csv`, `README.txt`.
+"""The folder `plan -o DIR` writes: `result.json`, `plans.csv`, `README.txt`; and `hosts.txt`, `ranks.json` of placed plans.
 
 A new folder appears complete or not at all (written beside its place, then renamed); in a folder that holds an
 earlier result each file is replaced in one step, `result.json` last, and other files are left alone.
@@ -19,6 +19,7 @@ from shardwright.planner.report.output import json_text, render
 from shardwright.planner.report.style import Style
 
 RESULT = "result.json"
+HOSTS, RANKS = "hosts.txt", "ranks.json"
 WHERE = "-o"
 
 
@@ -63,10 +64,23 @@ def write_result(folder: Path, result: Mapping[str, Any]) -> tuple[Path, ...]:
 def _texts(result: Mapping[str, Any]) -> dict[str, str]:
     plain = rounded(result)
     return {
+        **_placed(plain),
         "plans.csv": rows.csv_text(rows.plan_rows(plain), rows.plan_columns(plain)),
         "README.txt": _readme(plain),
         RESULT: json_text(plain),
     }
+
+
+def _placed(result: Mapping[str, Any]) -> dict[str, str]:
+    """The hosts of the first plan in rank order, and the ranks of each."""
+    plans = result["plans"]
+    placement = plans[0].get("placement") if plans else None
+    if placement is None:
+        return {}
+    each = -(-plans[0]["parallel"]["world_size"] // len(placement["hosts"]))
+    ranks = [{"host": host, "ranks": f"{i * each}-{(i + 1) * each - 1}"} for i, host in enumerate(placement["hosts"])]
+    made = {"order": placement["order"], "ranks_per_host": each, "hosts": ranks}
+    return {HOSTS: "".join(f"{host}\n" for host in placement["hosts"]), RANKS: json_text(made)}
 
 
 def _write(folder: Path, texts: Mapping[str, str]) -> None:
@@ -78,6 +92,8 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8")
         if home is folder:
+            for name in {HOSTS, RANKS} - set(texts):  # of an earlier result
+                (folder / name).unlink(missing_ok=True)
             for name in texts:
                 (draft / name).replace(folder / name)
         else:
@@ -97,6 +113,7 @@ Parallelism plans by shardwright.
 
 result.json  everything: inputs, ranked plans, search account (schema: shardwright schema plan-result)
 plans.csv    one row a ranked plan
+hosts.txt    hosts of the first plan in rank order, ranks.json the ranks of each; only where the cluster names hosts
 README.txt   this text
 
 Price a plan again from this folder alone:

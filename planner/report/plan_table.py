@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.planner.report import words
+from shardwright.planner.report.placement_lines import placement_parts
 from shardwright.planner.report.style import BARS, WIDTH, heading, paragraph, table
 from shardwright.planner.report.time_table import where_the_step_goes
 
@@ -31,6 +32,7 @@ def plan_parts(result: Mapping[str, Any]) -> list[Any]:
     if result["plans"]:
         parts += [heading("Plans"), _plans(result["plans"]), *_notes(result["plans"])]
         parts += [paragraph("rank 1: " + where_the_step_goes(result["plans"][0]["time"]))]
+        parts += placement_parts(result["plans"][0])
     else:
         parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
     parts += [heading("Search"), *search_account(result["search"])]
