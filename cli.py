@@ -233,7 +233,7 @@ def emit(
 
 @app.command(cls=o.GroupedCommand)
 def show(
-    kind: Annotated[str, o.argument("KIND", "models nodes devices targets rules stacks")],
+    kind: Annotated[str, o.argument("KIND", "models nodes devices targets rules stacks schedules")],
     name: Annotated[str | None, o.argument("NAME", "one of them, in full")] = None,
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,

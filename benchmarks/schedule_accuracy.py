@@ -4,12 +4,15 @@ python benchmarks/schedule_accuracy.py [--cases N] [--only agreement|bounds|spee
 
 agreement   largest relative difference between `exact_finish_s`, `exact_step_s` and the simulator, N random cases a schedule
 bounds      rows that exceed the price (there must be none) and 1 − bound / price, N random cases a schedule
-speed       CPU seconds of the recurrence for 64 stages and 256 micro-batches, one plan and 1,000
+speed       CPU seconds of the recurrence for 256 micro-batches on 64 stages, and on 64 ranks with two chunks each where a
+            rank holds several: one plan, and 1,000
 plans       the fastest plans that a scan finds for some jobs: its prices against the exact ones, and what choosing by them
             would cost
 
 Random cases: 1-8 ranks, 2-4 chunks, 1-48 micro-batches, stages that differ by a factor of 6, forward, input-gradient and
-weight-gradient times apart, recomputing on some stages, sends of 0-10 % of a pass, blocking or not.
+weight-gradient times apart, recomputing on some stages, sends of 0-10 % of a pass that nobody, one end or both ends wait for,
+passes that run together in half of the cases of schedules that have them. The first three parts are printed as a table, the
+last one alone as JSON; --json writes all of them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +32,10 @@ from numpy.random import Generator
 from shardwright.planner.plans import FloatArray
 from shardwright.planner.problem import build_problem
 from shardwright.planner.schedules.bounds import reference_rows
-from shardwright.planner.schedules.exact import exact_finish_s, exact_step_s, program_of
+from shardwright.planner.schedules.exact import exact_finish_s, exact_step_s, program_for, program_of
 from shardwright.planner.schedules.recurrence import Program, step_s
 from shardwright.planner.schedules.registry import SCHEDULES
-from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape, order_of
+from shardwright.planner.schedules.shape import FOLDED, LOOPED, PAIRED, SIMULATED, Shape, can_exchange, order_of
 from shardwright.planner.schedules.simulator import simulate
 from shardwright.planner.schedules.timing import ChunkTimes, Sends, chunk_times
 from shardwright.planner.search.finalists import with_exact
@@ -49,7 +54,7 @@ PLANS_A_SHAPE = 5
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=10_000, metavar="N")
-    parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS), metavar="PART")
     parser.add_argument(
         "--plans", type=int, default=400, metavar="N", help="plans of each job and schedule that are priced exactly"
     )
@@ -59,13 +64,15 @@ def arguments() -> argparse.Namespace:
 
 def random_shape(rng: Generator, schedule: str) -> Shape:
     pp = int(rng.integers(1, 9))
-    if schedule == "interleaved-1f1b":
-        group = int(rng.integers(pp, 2 * pp + 1))
+    paired = schedule in PAIRED and bool(rng.random() < 0.5)
+    if schedule in LOOPED:
+        group = pp if rng.random() < 0.5 else int(rng.integers(pp, 2 * pp + 1))
         count = group * int(rng.integers(1, 4)) + int(rng.choice([0, *range(pp, group)]))
-        return Shape(schedule=schedule, pp=pp, vpp=int(rng.integers(2, 5)), micro_batches=count, group=group)
+        vpp = int(rng.integers(2, 5))
+        return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, group=group, paired=paired)
     least = 2 * pp if schedule == "dualpipe-v" else 1
-    vpp = 2 if schedule in FOLDED else 1
-    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=int(rng.integers(least, 3 * least + 25)))
+    vpp, count = 2 if schedule in FOLDED else 1, int(rng.integers(least, 3 * least + 25))
+    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, paired=paired)
 
 
 def random_times(rng: Generator, shape: Shape, plans: int) -> ChunkTimes:
@@ -75,8 +82,9 @@ def random_times(rng: Generator, shape: Shape, plans: int) -> ChunkTimes:
     inputs, weights = layers * rng.uniform(0.5, 1.5, (plans, 1)), layers * rng.uniform(0.5, 1.2, (plans, 1))
     send = rng.uniform(0, 0.1, (plans, 1)) * layers.mean() * np.ones(size)
     tail = rng.uniform(0, 3, (plans, shape.pp)) * (rng.random((plans, 1)) < 0.5)
-    sends = list(Sends)[int(rng.integers(3))]
-    return chunk_times(layers, inputs + recomputed, weights, pp=shape.pp, send_s=send, tail_s=tail, sends=sends)
+    waiting = [sends for sends in Sends if sends is not Sends.BOTH or can_exchange(shape)]
+    sends, gain = waiting[int(rng.integers(len(waiting)))], rng.uniform() * shape.paired
+    return chunk_times(layers, inputs + recomputed, weights, pp=shape.pp, send_s=send, tail_s=tail, sends=sends, gain=gain)
 
 
 def agreement(given: argparse.Namespace) -> dict[str, Any]:
@@ -85,7 +93,8 @@ def agreement(given: argparse.Namespace) -> dict[str, Any]:
         worst = 0.0
         for _ in range(given.cases // PLANS_A_SHAPE):
             shape = random_shape(rng, schedule)
-            times, order = random_times(rng, shape, PLANS_A_SHAPE), order_of(shape)
+            times = random_times(rng, shape, PLANS_A_SHAPE)
+            order = order_of(shape, times.sends is Sends.BOTH)
             timelines = [simulate(order, times, at) for at in range(PLANS_A_SHAPE)]
             steps = np.array([timeline.step_s for timeline in timelines])
             ends = np.array([timeline.finish_s for timeline in timelines]) - times.tail_s
@@ -102,7 +111,7 @@ def bounds(given: argparse.Namespace) -> dict[str, Any]:
         for _ in range(given.cases // plans):
             shape = random_shape(rng, schedule)
             times = random_times(rng, shape, plans)
-            rows = reference_rows(program_of(shape), times.sends)
+            rows = reference_rows(program_for(shape, times), times.sends, times.gain)
             share.append(rows.bound_s(times) / exact_step_s(shape, times))
         gap = 100 * (1 - np.concatenate(share))
         made[schedule] = {
@@ -114,18 +123,20 @@ def bounds(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def speed(_: argparse.Namespace) -> dict[str, Any]:
-    rng, made = np.random.default_rng(3), {}
-    for schedule in SIMULATED:
-        vpp = 2 if schedule in FOLDED or schedule == "interleaved-1f1b" else 1
-        shape = Shape(schedule=schedule, pp=64 // vpp, vpp=vpp, micro_batches=256)
+    return {schedule: dict(speeds(schedule)) for schedule in SIMULATED}
+
+
+def speeds(schedule: str) -> Iterator[tuple[str, dict[str, float]]]:
+    vpp = 2 if schedule in (*FOLDED, *LOOPED) else 1
+    for name, pp in {"64 stages": 64 // vpp, "64 ranks": 64}.items():
+        shape = Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=256)
         start = time.process_time()
         compiled = program_of(shape)
         row = {"compile_s": time.process_time() - start}
         for plans in (1, 1000):
-            times = random_times(rng, shape, plans)
+            times = replace(random_times(np.random.default_rng(3), shape, plans), sends=Sends.OVERLAPPED, gain=0.0)
             row[f"plans_{plans}_s"] = min(cpu_s(compiled, times) for _ in range(5))
-        made[schedule] = row
-    return made
+        yield name, row
 
 
 def cpu_s(compiled: Program, times: ChunkTimes) -> float:
@@ -169,13 +180,44 @@ def spread(values: FloatArray) -> dict[str, float]:
 PARTS = {"agreement": agreement, "bounds": bounds, "speed": speed, "plans": plans}
 
 
+def table(made: dict[str, Any]) -> str:
+    """What was measured of every schedule, a line each."""
+    heads = {
+        "agreement": f"{'cases':>7} {'f - simulation':>14}",
+        "bounds": f"{'rows > f':>8} {'gap mean':>8} {'p90':>6} {'max':>6}",
+        "speed": f"{'1 plan':>8} {'1,000':>7}  {'64 ranks: 1':>11} {'1,000':>7}",
+    }
+    parts = [part for part in heads if part in made]
+    lines = [f"{'schedule':<17}" + "  ".join(heads[part] for part in parts)]
+    for schedule in SIMULATED:
+        lines.append(f"{schedule:<17}" + "  ".join(CELLS[part](made[part][schedule]) for part in parts))
+    return "\n".join(lines) if parts else ""
+
+
+def speed_cells(row: dict[str, Any]) -> str:
+    stages, ranks = row["64 stages"], row["64 ranks"]
+    one, many = 1e3 * stages["plans_1_s"], stages["plans_1000_s"]
+    return f"{one:5.1f} ms {many:5.2f} s  {1e3 * ranks['plans_1_s']:8.1f} ms {ranks['plans_1000_s']:5.2f} s"
+
+
+def bound_cells(row: dict[str, Any]) -> str:
+    gap = row["gap_percent"]
+    return f"{row['violations']:>8} {gap['mean']:6.2f} % {gap['p90']:4.1f} % {gap['max']:4.0f} %"
+
+
+CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "agreement": lambda row: f"{row['cases']:>7,} {row['largest_relative_difference']:>14.0e}",
+    "bounds": bound_cells,
+    "speed": speed_cells,
+}
+
+
 def main() -> int:
     given = arguments()
     made = {name: PARTS[name](given) for name in given.only}
-    text = json.dumps(made, indent=1, default=float)
-    print(text)
+    print(table(made) or json.dumps(made, indent=1, default=float))
     if given.json:
-        given.json.write_text(text + "\n", encoding="utf-8")
+        given.json.write_text(json.dumps(made, indent=1, default=float) + "\n", encoding="utf-8")
     violations = sum(row["violations"] for row in made.get("bounds", {}).values())
     worst = max((row["largest_relative_difference"] for row in made.get("agreement", {}).values()), default=0.0)
     return 1 if violations or worst > 1e-9 else 0

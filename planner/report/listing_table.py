@@ -17,7 +17,7 @@ UNITS = {
 }
 COUNTS = ("parameters", "active_parameters")
 ONLY_IN_FULL = ("reads", "source", "since", "until", "settings")
-LONG = ("says", "description", "rules", "targets", "fabric", "arch")
+LONG = ("says", "description", "rules", "targets", "fabric", "arch", "frameworks")
 HEADINGS = {"active_parameters": "active", "scaleup_domain_gpus": "domain"}
 
 

@@ -1,4 +1,4 @@
-"""What there is: models, nodes, devices, stacks, targets and rules, as data for `show`.
+"""What there is: models, nodes, devices, stacks, targets, rules and schedules, as data for `show`.
 
 listing(kind, name=None) -> {"kind": "models", "items": [...]} or {"kind": "model", "item": {...}}
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.errors import ConflictError, unknown_name
 
-KINDS = ("models", "nodes", "devices", "targets", "rules", "stacks")
+KINDS = ("models", "nodes", "devices", "targets", "rules", "stacks", "schedules")
 WHERE = "show"
 
 
@@ -164,6 +164,38 @@ def _listing_of_rules(kind: str, name: str | None, framework: str, version: str 
     return {"kind": "rule", "item": _named(lambda: items, "rule")(name)}
 
 
+def _schedules() -> list[dict[str, Any]]:
+    from shardwright.planner.schedules.registry import SCHEDULE_IDS
+    from shardwright.planner.schedules.sample import FRAMEWORKS, KNOWN
+
+    return [
+        {
+            "id": one.id,
+            "searched": one.id in SCHEDULE_IDS,
+            "chunks": one.chunks,
+            "frameworks": list(FRAMEWORKS[one.id]),
+            "source": one.source,
+        }
+        for one in KNOWN
+    ]
+
+
+def _schedule(name: str) -> dict[str, Any]:
+    from shardwright.planner.schedules.drawing import drawn
+    from shardwright.planner.schedules.sample import sample
+
+    found = sample(name)
+    shape, made = found.shape, found.made
+    return {
+        **next(one for one in _schedules() if one["id"] == name),
+        "sample": {"pp": shape.pp, "vpp": shape.vpp, "micro_batches": shape.micro_batches},
+        "passes": made.step_s,
+        "idle_percent": round(100 * found.idle, 1),
+        "kept": {f"rank {rank}": list(made.peak_chunks(rank)) for rank in range(shape.pp)},
+        "time": {f"rank {rank}": line for rank, line in enumerate(drawn(made, column_s=0.5))},
+    }
+
+
 def _named(items: Callable[[], list[dict[str, Any]]], kind: str) -> Callable[[str], dict[str, Any]]:
     """Finds an item by its id; a rule of several cases gives all of them."""
 
@@ -184,6 +216,7 @@ _ITEMS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "targets": _targets,
     "rules": _rules,
     "stacks": _stacks,
+    "schedules": _schedules,
 }
 _ONE: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "models": _model,
@@ -192,4 +225,5 @@ _ONE: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "targets": _named(_targets, "target"),
     "rules": _named(_rules, "rule"),
     "stacks": _stack,
+    "schedules": _schedule,
 }

@@ -27,7 +27,6 @@ HEAVIER = (1.05, 1.3, 4.0)
 PAIRED_RANKS = 16
 """Up to so many ranks, every pair of them gives a row: one with heavier forward, one with heavier backward passes."""
 
-
 SCATTERED = 200
 """Plans with stages of all sizes whose longest chains are among the first rows."""
 

@@ -6,11 +6,16 @@ With the times that operations occupy their rank (blocking sends inside), delays
     1F1B            (M + pp − 1)·(F + B)                                   equal stages, p = 0
     interleaved     (M·vpp + pp − 1)·(f + b)                               equal chunks, p = 0, groups of pp, which divides M
     ZB-H1           M·(F + I + W) + (pp − 1)·max(F, I, F + I − W)          equal stages, p = 0, M >= pp
+      its loops     M·vpp·(f + i + w) + (pp − 1)·max(f, i, f + i − w)   equal chunks, p = 0, groups of at most M
     ZB-V            2·M·(f + i + w) + extra (`zb_v.EXTRA`)                 equal chunks, p = 0, M >= 2·pp − 1
     DualPipe-V      2·M·(f + i + w) + extra (`dualpipe_v.EXTRA`)           equal chunks, p = 0
 
-and, in all of them, a tail that is the same on every rank. There is none where both ends of a message wait, nor where passes
-run together.
+and, in all of them, a tail that is the same on every rank. Where both ends of a message wait there is one for
+
+    1F1B            (M + pp − 1)·(F + B) + n·p                      equal stages, the same p everywhere
+                    n = 2·M + 2·pp − 5, for pp = 2 M + 1, for M = 1 2·(pp − 1)
+
+and there is none where passes run together.
 """
 
 from __future__ import annotations
@@ -58,22 +63,32 @@ def closed_step_s(shape: Shape, times: ChunkTimes) -> tuple[BoolArray, FloatArra
     busy, delay = busy_s(times, crosses), delay_s(times, crosses)
     tail = times.tail_s[:, 0]
     holds = (times.tail_s == tail[:, None]).all(axis=1)
-    if times.sends is Sends.BOTH or shape.paired:
-        return np.zeros(times.plans, dtype=bool), tail
-    if shape.schedule == "gpipe":
+    exchange = times.sends is Sends.BOTH
+    if shape.schedule == "gpipe" and not exchange:
         return holds, _gpipe_s(shape, busy, delay) + tail
-    if not _regular(shape):
+    if not _regular(shape) or (exchange and shape.schedule != "1f1b"):
         return np.zeros(times.plans, dtype=bool), tail
-    equal = (busy == busy[:, :1]).all(axis=(0, 1)) & (delay == 0).all(axis=0)
+    late = delay[crosses].min(axis=0, initial=np.inf) if exchange and crosses.any() else np.zeros(times.plans)
+    equal = (busy == busy[:, :1]).all(axis=(0, 1)) & (delay[crosses] == late).all(axis=0)
     chunk = _Equal(shape=shape, forward=busy[FORWARD, 0], input=busy[INPUT, 0], weight=busy[WEIGHT, 0])
-    return holds & equal, FORMS[shape.schedule](chunk) + tail
+    return holds & equal, FORMS[shape.schedule](chunk) + _exchanges(shape) * late + tail
+
+
+def _exchanges(shape: Shape) -> int:
+    """Exchanges of the longest chain of 1F1B where both ends of a message wait."""
+    count, pp = shape.micro_batches, shape.pp
+    return count + 1 if pp == 2 else 2 * (pp - 1) if count == 1 else 2 * count + 2 * pp - 5
 
 
 def _regular(shape: Shape) -> bool:
-    """Whether there are micro-batches enough for the closed form."""
+    """Whether there are micro-batches enough for the closed form, and no passes run together."""
     count, pp = shape.micro_batches, shape.pp
+    if shape.paired:
+        return False
     if shape.schedule == "interleaved-1f1b":
         return count % pp == 0 and shape.group in {None, pp}
+    if shape.schedule == "interleaved-zb":
+        return count >= (shape.group or pp)
     least = {"1f1b": 1, "zb-h1": pp, "zb-v": 2 * pp - 1, "dualpipe-v": 2 * pp}
     return shape.schedule in least and count >= least[shape.schedule]
 
@@ -92,13 +107,14 @@ def _one_f_one_b_s(chunk: _Equal) -> FloatArray:
 def _zb_h1_s(chunk: _Equal) -> FloatArray:
     shape = chunk.shape
     longest = np.maximum.reduce([chunk.forward, chunk.input, chunk.forward + chunk.input - chunk.weight])
-    return np.asarray(shape.micro_batches * chunk.both + (shape.pp - 1) * longest)
+    return np.asarray(shape.micro_batches * shape.vpp * chunk.both + (shape.pp - 1) * longest)
 
 
 FORMS: dict[str, Callable[[_Equal], FloatArray]] = {
     "1f1b": _one_f_one_b_s,
     "interleaved-1f1b": _one_f_one_b_s,
     "zb-h1": _zb_h1_s,
+    "interleaved-zb": _zb_h1_s,
     "zb-v": lambda chunk: chunk.extra(zb_v.EXTRA),
     "dualpipe-v": lambda chunk: chunk.extra(dualpipe_v.EXTRA),
 }

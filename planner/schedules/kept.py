@@ -11,6 +11,7 @@ micro-batches, groups of g, w = 2·(pp − r − 1) + (vpp − 1)·g forward pas
     1F1B         min(M, pp − r)                     the same                                   0
     interleaved  min(w + 1, M·vpp)                  n(min(w + 1 + (vpp − 1 − c)·g, M·vpp), c)   0          M a multiple of g
     ZB-H1        min(M, pp)                         the same                                   min(M, r + 1)
+      its loops  min(pp + (vpp − 1)·g, M·vpp)       n(min(pp + (2·vpp − 2 − c)·g, M·vpp), c)   min(M·vpp, r + 1)  as above
     ZB-V         min(M + min(M, r + 1), 2·pp)       min(M, 2·pp − r), min(M, r + 1)            2·r + 1    M >= 2·pp − 1
     DualPipe-V   2·pp + 1                           2·pp − r, r + 1                            r + 1
 
@@ -23,13 +24,13 @@ import numpy as np
 
 from shardwright.errors import InvalidValueError
 from shardwright.planner.plans import IntArray
-from shardwright.planner.schedules.shape import Shape
+from shardwright.planner.schedules.shape import LOOPED, Shape
 
 
 def peak_sum(shape: Shape) -> IntArray:
     """Most chunks of micro-batches that each rank keeps at once, [pp]."""
-    if shape.schedule == "interleaved-1f1b":
-        return np.asarray(np.minimum(_warm_up(shape) + 1, shape.micro_batches * shape.vpp))
+    if shape.schedule in LOOPED:
+        return np.asarray(np.minimum(_lead(shape), shape.micro_batches * shape.vpp))
     sums = np.asarray(peak_chunks(shape).sum(axis=1))
     return np.minimum(sums, 2 * shape.pp) if shape.schedule == "zb-v" else sums
 
@@ -41,8 +42,8 @@ def peak_chunks(shape: Shape) -> IntArray:
         InvalidValueError: interleaved micro-batches that do not fill their groups, which have no closed form.
     """
     count, pp, rank = shape.micro_batches, shape.pp, np.arange(shape.pp)
-    if shape.schedule == "interleaved-1f1b":
-        return _interleaved(shape)
+    if shape.schedule in LOOPED:
+        return _looped(shape)
     columns = {
         "gpipe": (np.full(pp, count),),
         "1f1b": (pp - rank,),
@@ -62,7 +63,8 @@ def peak_waiting(shape: Shape) -> IntArray:
     rank = np.arange(shape.pp)
     if shape.schedule == "zb-v" and shape.micro_batches < 2 * shape.pp - 1:
         raise _no_form(shape, f"{2 * shape.pp - 1} micro-batches or more")
-    forms = {"zb-h1": np.minimum(shape.micro_batches, rank + 1), "zb-v": 2 * rank + 1, "dualpipe-v": rank + 1}
+    lagging = np.minimum(shape.micro_batches * shape.vpp, rank + 1)
+    forms = {"zb-h1": lagging, "interleaved-zb": lagging, "zb-v": 2 * rank + 1, "dualpipe-v": rank + 1}
     return forms.get(shape.schedule, 0 * rank)
 
 
@@ -71,15 +73,18 @@ def _no_form(shape: Shape, needed: str) -> InvalidValueError:
     return InvalidValueError(made, hint=f"give {needed}, or count by memory.live")
 
 
-def _warm_up(shape: Shape) -> IntArray:
-    return 2 * (shape.pp - 1 - np.arange(shape.pp)) + (shape.vpp - 1) * (shape.group or shape.pp) + int(shape.paired)
+def _lead(shape: Shape) -> IntArray:
+    """Forward passes of each rank by when its first last gradient is done."""
+    behind = shape.pp - 1 - np.arange(shape.pp)
+    first = 2 * behind + 1 + int(shape.paired) if shape.schedule == "interleaved-1f1b" else 0 * behind + shape.pp
+    return first + (shape.vpp - 1) * (shape.group or shape.pp)
 
 
-def _interleaved(shape: Shape) -> IntArray:
+def _looped(shape: Shape) -> IntArray:
     group, passes = shape.group or shape.pp, shape.micro_batches * shape.vpp
     if shape.micro_batches % group:
         raise _no_form(shape, f"a multiple of {group}")
     chunk = np.arange(shape.vpp)
-    done = np.minimum(_warm_up(shape)[:, None] + 1 + (shape.vpp - 1 - chunk) * group, passes)
+    done = np.minimum(_lead(shape)[:, None] + (shape.vpp - 1 - chunk) * group, passes)
     turns, rest = np.divmod(done, group * shape.vpp)
     return np.asarray(turns * group + np.clip(rest - chunk * group, 0, group))

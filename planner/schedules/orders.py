@@ -112,6 +112,17 @@ def interleaved_order(pp: int, vpp: int, micro_batches: int, group: int | None =
     Raises:
         InvalidValueError: counts below 1, or groups with which the pipeline would wait for itself.
     """
+    size = whole_groups(pp, vpp, micro_batches, group)
+    warm_up = 2 * (pp - 1 - np.arange(pp)) + (vpp - 1) * size + more
+    return alternating(pp, vpp, micro_batches, warm_up, size)
+
+
+def whole_groups(pp: int, vpp: int, micro_batches: int, group: int | None) -> int:
+    """Micro-batches of a group, pp where none is given.
+
+    Raises:
+        InvalidValueError: counts below 1, or groups with which the pipeline would wait for itself.
+    """
     require(pp, vpp, micro_batches)
     size = pp if group is None else group
     rest = micro_batches % size if size > 0 else 0
@@ -120,8 +131,7 @@ def interleaved_order(pp: int, vpp: int, micro_batches: int, group: int | None =
             f"{micro_batches} micro-batches in groups of {size} on {pp} pipeline ranks",
             hint=f"every group needs at least {pp} micro-batches, the last one too",
         )
-    warm_up = 2 * (pp - 1 - np.arange(pp)) + (vpp - 1) * size + more
-    return alternating(pp, vpp, micro_batches, warm_up, size)
+    return size
 
 
 def alternating(pp: int, vpp: int, micro_batches: int, warm_up: IntArray, group: int) -> Order:

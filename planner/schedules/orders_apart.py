@@ -1,12 +1,13 @@
-"""Orders with input and weight gradients apart: ZB-H1, ZB-V and DualPipe-V.
+"""Orders with input and weight gradients apart: ZB-H1, its interleaved form, ZB-V and DualPipe-V.
 
 ZB-H1 (arXiv 2401.10241 section 2.3; torch's `ScheduleInterleavedZeroBubble` with one stage a rank) is 1F1B whose rank r keeps
-its weight gradients r micro-batches behind, so that no rank keeps more micro-batches than the first one does. With
-w = pp − r − 1 and every F, I, W counted from 0, the places on rank r are
+its weight gradients r passes behind, so that no rank keeps more micro-batches than the first one does. torch's schedule does
+the same with several chunks a rank. With w = pp − r − 1 + (vpp − 1)·group, n = M·vpp and every F, I, W counted from 0, the
+places on rank r are
 
     F_k    k + max(0, k − w) + max(0, k − w − r)
-    I_j    j + min(M, w + j + 1) + max(0, j − r)
-    W_j    after I_(j+r), at 2·M + j once those are done
+    I_j    j + min(n, w + j + 1) + max(0, j − r)
+    W_j    after I_(j+r), at 2·n + j once those are done
 
 ZB-V (section 5 there; torch's `ScheduleZBVZeroBubble`) and DualPipe-V (github.com/deepseek-ai/DualPipe; torch's
 `ScheduleDualPipeV`) fold the stages: rank r holds chunk 0, stage r, and chunk 1, stage 2·pp − 1 − r. Their orders are written
@@ -23,7 +24,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from shardwright.errors import InvalidValueError
-from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT, Operation, Order, from_lists, require
+from shardwright.planner.schedules.orders import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Operation,
+    Order,
+    from_lists,
+    require,
+    turns,
+    whole_groups,
+)
 
 LETTERS = {"F": FORWARD, "B": BACKWARD, "I": INPUT, "W": WEIGHT}
 Words = list[tuple[str, int]]
@@ -31,20 +43,41 @@ Words = list[tuple[str, int]]
 
 def zb_h1_order(pp: int, micro_batches: int) -> Order:
     """1F1B with the weight gradients of rank r kept r micro-batches behind."""
-    require(pp, 1, micro_batches)
-    step, rank = np.arange(micro_batches)[None, :], np.arange(pp)[:, None]
-    warm_up = np.minimum(pp - 1 - rank, micro_batches)
+    return _lagging(pp, 1, micro_batches, micro_batches)
+
+
+def interleaved_zb_order(pp: int, vpp: int, micro_batches: int, group: int | None = None) -> Order:
+    """ZB-H1 with several chunks a rank.
+
+    Args:
+        pp: pipeline ranks.
+        vpp: chunks a rank.
+        micro_batches: micro-batches.
+        group: micro-batches that pass a chunk before the next chunk's turn; pp where none is given.
+
+    Raises:
+        InvalidValueError: counts below 1, or groups with which the pipeline would wait for itself.
+    """
+    return _lagging(pp, vpp, micro_batches, whole_groups(pp, vpp, micro_batches, group))
+
+
+def _lagging(pp: int, vpp: int, micro_batches: int, group: int) -> Order:
+    require(pp, vpp, micro_batches)
+    count = micro_batches * vpp
+    step, rank = np.arange(count)[None, :], np.arange(pp)[:, None]
+    warm_up = np.minimum(pp - 1 - rank + (vpp - 1) * group, count)
     forward = step + np.maximum(0, step - warm_up) + np.maximum(0, step - warm_up - rank)
-    backward = step + np.minimum(micro_batches, warm_up + step + 1) + np.maximum(0, step - rank)
+    backward = step + np.minimum(count, warm_up + step + 1) + np.maximum(0, step - rank)
     behind = step + rank
-    follows = behind + np.minimum(micro_batches, warm_up + behind + 1) + step + 1
-    weight = np.where(behind < micro_batches, follows, 2 * micro_batches + step)
-    phase, batch = (np.zeros((pp, 3 * micro_batches), dtype=np.int64) for _ in range(2))
-    for place, kind in ((forward, FORWARD), (backward, INPUT), (weight, WEIGHT)):
+    follows = behind + np.minimum(count, warm_up + behind + 1) + step + 1
+    weight = np.where(behind < count, follows, 2 * count + step)
+    phase, stage, batch = (np.zeros((pp, 3 * count), dtype=np.int64) for _ in range(3))
+    chunk, micro_batch = turns(vpp, micro_batches, group)
+    for place, kind, of in ((forward, FORWARD, chunk), (backward, INPUT, vpp - 1 - chunk), (weight, WEIGHT, vpp - 1 - chunk)):
         phase[rank, place] = kind
-        batch[rank, place] = step
-    stage = np.broadcast_to(rank, phase.shape)
-    return Order(pp=pp, vpp=1, micro_batches=micro_batches, folded=False, phase=phase, stage=stage, micro_batch=batch)
+        stage[rank, place] = of * pp + rank
+        batch[rank, place] = micro_batch
+    return Order(pp=pp, vpp=vpp, micro_batches=micro_batches, folded=False, phase=phase, stage=stage, micro_batch=batch)
 
 
 def zb_v_order(pp: int, micro_batches: int) -> Order:

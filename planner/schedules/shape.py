@@ -10,7 +10,7 @@ import numpy as np
 from shardwright.errors import InvalidValueError, UnknownNameError
 from shardwright.planner.plans import IntArray
 from shardwright.planner.schedules.orders import Order, gpipe_order, interleaved_order, one_f_one_b_order
-from shardwright.planner.schedules.orders_apart import dualpipe_v_order, zb_h1_order, zb_v_order
+from shardwright.planner.schedules.orders_apart import dualpipe_v_order, interleaved_zb_order, zb_h1_order, zb_v_order
 
 SINGLE: dict[str, Callable[[int, int], Order]] = {"gpipe": gpipe_order, "1f1b": one_f_one_b_order, "zb-h1": zb_h1_order}
 """Orders with one chunk a rank."""
@@ -18,7 +18,10 @@ SINGLE: dict[str, Callable[[int, int], Order]] = {"gpipe": gpipe_order, "1f1b": 
 FOLDED: dict[str, Callable[[int, int], Order]] = {"zb-v": zb_v_order, "dualpipe-v": dualpipe_v_order}
 """Orders with two chunks a rank, stages folded like a V."""
 
-SIMULATED = (*SINGLE, "interleaved-1f1b", *FOLDED)
+LOOPED = ("interleaved-1f1b", "interleaved-zb")
+"""Orders with any number of chunks a rank, in groups of micro-batches."""
+
+SIMULATED = (*SINGLE, *LOOPED, *FOLDED)
 """Schedules whose order of operations is known."""
 
 PAIRED = ("interleaved-1f1b", "dualpipe-v")
@@ -33,7 +36,7 @@ class Shape:
         schedule: one of `SIMULATED`.
         pp, vpp: pipeline ranks, chunks a rank.
         micro_batches: micro-batches.
-        group: micro-batches that pass a chunk before the next chunk's turn (interleaved only); pp where none is given.
+        group: micro-batches that pass a chunk before the next chunk's turn (`LOOPED` only); pp where none is given.
         paired: whether a forward and a backward pass run together in the steady phase, one of `PAIRED`.
     """
 
@@ -70,6 +73,8 @@ def order_of(shape: Shape, exchange: bool = False) -> Order:
 def _order_of(shape: Shape) -> Order:
     if shape.schedule == "interleaved-1f1b":
         return interleaved_order(shape.pp, shape.vpp, shape.micro_batches, shape.group, more=int(shape.paired))
+    if shape.schedule == "interleaved-zb":
+        return interleaved_zb_order(shape.pp, shape.vpp, shape.micro_batches, shape.group)
     chunks = 2 if shape.schedule in FOLDED else 1
     if shape.vpp != chunks:
         raise InvalidValueError(f"{shape.schedule} with {shape.vpp} chunks a rank", hint=f"it has {chunks}")

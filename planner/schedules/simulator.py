@@ -74,6 +74,7 @@ def simulate(order: Order, times: ChunkTimes, plan: int = 0) -> Timeline:
         stage_rank=tuple(cost.ranks),
         events=tuple(event for events in state.events for event in events),
         transfers=tuple(sorted(state.transfers, key=lambda sent: (sent.start_s, sent.source, sent.stage))),
+        tail_s=tuple(tails),
         finish_s=tuple(free + tail for free, tail in zip(state.free_s, tails, strict=True)),
     )
 
@@ -87,9 +88,9 @@ def _start(order: Order) -> _State:
         for phase, stage, micro_batch in slot
         if phase != WEIGHT
     }
-    empty: list[list[float]] = [[] for _ in slots]
+    ended: list[list[float]] = [[] for _ in slots]
     events: list[list[Event]] = [[] for _ in slots]
-    return _State(slots=slots, place=place, done=[0] * order.pp, ended_s=empty, free_s=[0.0] * order.pp, events=events)
+    return _State(slots=slots, place=place, done=[0] * order.pp, ended_s=ended, free_s=[0.0] * order.pp, events=events)
 
 
 def _slots(order: Order) -> list[list[Slot]]:

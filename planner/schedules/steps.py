@@ -94,10 +94,8 @@ def chains(order: Order, exchange: bool = False) -> Chains:
     operations = _operations(order)
     zero = len(PHASES) * order.stages
     row, pairs = _pair_rows(operations, zero)
-    exchanged, exchanges = (
-        _exchanges(operations, zero, zero + 1 + len(pairs)) if exchange else ([], np.zeros((0, MESSAGES), int))
-    )
-    passes = (8 * operations.numbers + 3, row, np.where(operations.source < 0, -1, operations.source), operations.link)
+    passes = (8 * operations.numbers + 3, row, operations.source, operations.link)
+    exchanged, exchanges = _exchanges(operations, zero, zero + 1 + len(pairs)) if exchange else ([], NO_EXCHANGES)
     key, rows, waits, link = (np.concatenate(parts) for parts in zip(passes, *exchanged, strict=True))
     by_key = np.argsort(key, kind="stable")
     place = np.empty(len(key), dtype=np.int64)

@@ -74,6 +74,7 @@ class Timeline:
         stage_rank: rank of each stage.
         events: operations, rank after rank, each rank's in order.
         transfers: messages, in the order they start.
+        tail_s: what each rank does after its last operation (reduction of gradients, update).
         finish_s: when each rank is done, its tail included.
     """
 
@@ -82,6 +83,7 @@ class Timeline:
     stage_rank: tuple[int, ...]
     events: tuple[Event, ...]
     transfers: tuple[Transfer, ...]
+    tail_s: tuple[float, ...]
     finish_s: tuple[float, ...]
 
     @property

@@ -153,7 +153,7 @@ def test_what_if_on_a_saved_plan(shardwright, saved_result):
 # --- show, schema, version ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["models", "nodes", "devices", "targets", "rules", "stacks"])
+@pytest.mark.parametrize("kind", ["models", "nodes", "devices", "targets", "rules", "stacks", "schedules"])
 @pytest.mark.parametrize("form", ["table", "json", "yaml", "csv"])
 def test_show_lists_every_kind(shardwright, kind, form):
     done = shardwright("show", kind, "--format", form)

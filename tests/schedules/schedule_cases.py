@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shardwright.planner.schedules.base import StageTimes
-from shardwright.planner.schedules.shape import FOLDED, PAIRED, SIMULATED, Shape, can_exchange, order_of
+from shardwright.planner.schedules.shape import FOLDED, LOOPED, PAIRED, SIMULATED, Shape, can_exchange, order_of
 from shardwright.planner.schedules.timing import Sends, chunk_times
 
 
@@ -16,8 +16,8 @@ def least_micro_batches(schedule, pp):
 def shapes(draw, schedules=SIMULATED, widest=6, most=14):
     schedule = draw(st.sampled_from(schedules))
     pp = draw(st.integers(1, widest))
-    if schedule == "interleaved-1f1b":
-        return draw(interleaved_shapes(pp, most))
+    if schedule in LOOPED:
+        return draw(interleaved_shapes(pp, most, schedule))
     vpp = 2 if schedule in FOLDED else 1
     least, paired = least_micro_batches(schedule, pp), schedule in PAIRED and draw(st.booleans())
     count = draw(st.integers(least, max(least, most)))
@@ -25,22 +25,21 @@ def shapes(draw, schedules=SIMULATED, widest=6, most=14):
 
 
 @st.composite
-def interleaved_shapes(draw, pp, most=14):
+def interleaved_shapes(draw, pp, most=14, schedule="interleaved-1f1b"):
     vpp = draw(st.integers(2, 4))
     group = draw(st.integers(pp, 2 * pp))
     full = draw(st.integers(1, max(1, most // group)))
     count = full * group + draw(st.sampled_from([0, *range(pp, group)]))
-    return Shape(
-        schedule="interleaved-1f1b", pp=pp, vpp=vpp, micro_batches=count, group=group, paired=draw(st.booleans()) and vpp > 1
-    )
+    paired = draw(st.booleans()) and schedule in PAIRED
+    return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, group=group, paired=paired)
 
 
 def random_shape(rng, schedule, widest=8, most=24):
     """A shape, without hypothesis: for tests of many cases."""
     pp = int(rng.integers(1, widest + 1))
     paired = schedule in PAIRED and bool(rng.random() < 0.5)
-    vpp = int(rng.integers(2, 5)) if schedule == "interleaved-1f1b" else 2 if schedule in FOLDED else 1
-    if schedule == "interleaved-1f1b":
+    vpp = int(rng.integers(2, 5)) if schedule in LOOPED else 2 if schedule in FOLDED else 1
+    if schedule in LOOPED:
         group = int(rng.integers(pp, 2 * pp + 1))
         count = group * int(rng.integers(1, max(2, most // group))) + int(rng.choice([0, *range(pp, group)]))
         return Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=count, group=group, paired=paired)

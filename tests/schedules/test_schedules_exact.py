@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedule_cases import interleaved_shapes, random_shape, random_times, sends_of, shapes, simulated_order, stage_times
 
-from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, interleaved_zb, one_f_one_b, zb_h1, zb_v
 from shardwright.planner.schedules.closed import closed_step_s
 from shardwright.planner.schedules.exact import exact_finish_s, exact_step_s, program_of
 from shardwright.planner.schedules.recurrence import PLANS_AT_ONCE, step_s
-from shardwright.planner.schedules.shape import FOLDED, SIMULATED, Shape, order_of, shapes_of
+from shardwright.planner.schedules.shape import FOLDED, LOOPED, SIMULATED, Shape, order_of, shapes_of
 from shardwright.planner.schedules.simulator import simulate
 from shardwright.planner.schedules.timing import Sends, chunk_times
 
@@ -19,6 +19,7 @@ ROWS = {
     "1f1b": one_f_one_b.rows,
     "interleaved-1f1b": interleaved.rows,
     "zb-h1": zb_h1.rows,
+    "interleaved-zb": interleaved_zb.rows,
     "zb-v": zb_v.rows,
     "dualpipe-v": dualpipe_v.rows,
 }
@@ -74,9 +75,24 @@ def test_closed_forms_of_equal_chunks_equal_the_recurrence(shape, seed, tail):
         assert closed == pytest.approx(step_s(program_of(shape), times), rel=SAME)
 
 
+@given(st.integers(1, 9), st.integers(1, 30), st.floats(0, 3), st.integers(0, 2**32))
+def test_exchanges_of_equal_stages_have_a_closed_form(pp, micro_batches, send, seed):
+    shape = Shape(schedule="1f1b", pp=pp, vpp=1, micro_batches=micro_batches)
+    times = equal_times(np.random.default_rng(seed), shape, send_s=send, sends=Sends.BOTH)
+    holds, closed = closed_step_s(shape, times)
+    assert holds.all()
+    assert closed == pytest.approx(step_s(program_of(shape, exchange=True), times), rel=SAME)
+
+
+def test_exchanges_of_unequal_length_have_none():
+    shape = Shape(schedule="1f1b", pp=3, vpp=1, micro_batches=4)
+    times = equal_times(np.random.default_rng(1), shape, send_s=np.array([[0.1, 0.2, 0.0]]), sends=Sends.BOTH)
+    assert not closed_step_s(shape, times)[0].any()
+
+
 @pytest.mark.parametrize("schedule", SIMULATED)
 def test_usual_shapes_have_a_closed_form(schedule):
-    vpp = 2 if schedule in FOLDED or schedule == "interleaved-1f1b" else 1
+    vpp = 2 if schedule in (*FOLDED, *LOOPED) else 1
     shape = Shape(schedule=schedule, pp=4, vpp=vpp, micro_batches=16)
     holds, closed = closed_step_s(shape, equal_times(np.random.default_rng(1), shape))
     assert holds.all()
@@ -97,7 +113,7 @@ def test_gpipe_has_a_closed_form_for_any_stages(shape, seed):
 
 @pytest.mark.parametrize("schedule", [s for s in SIMULATED if s != "gpipe"])
 def test_unequal_stages_and_late_messages_have_none(schedule):
-    vpp = 2 if schedule in FOLDED or schedule == "interleaved-1f1b" else 1
+    vpp = 2 if schedule in (*FOLDED, *LOOPED) else 1
     shape = Shape(schedule=schedule, pp=2, vpp=vpp, micro_batches=8)
     one = np.ones((1, 2 * vpp))
     uneven = np.append(one[:, :-1], [[2.0]], axis=1)

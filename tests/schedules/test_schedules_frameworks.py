@@ -95,6 +95,14 @@ def test_torch_zero_bubble_with_one_stage_a_rank(schedules, pp, micro_batches):
     assert [theirs(made[rank]) for rank in range(pp)] == ours(shape)
 
 
+@pytest.mark.parametrize(("pp", "vpp", "micro_batches"), LOOPED_GRID)
+def test_torch_interleaved_zero_bubble(schedules, pp, vpp, micro_batches):
+    made = torch_orders(schedules, "ScheduleInterleavedZeroBubble", pp, vpp, micro_batches)
+    group = torch_group(pp, micro_batches)
+    shape = Shape(schedule="interleaved-zb", pp=pp, vpp=vpp, micro_batches=micro_batches, group=group)
+    assert [theirs(made[rank]) for rank in range(pp)] == ours(shape)
+
+
 @pytest.mark.parametrize(("pp", "micro_batches"), FOLDED_GRID + SHORT_FOLDED_GRID)
 def test_torch_zb_v(schedules, pp, micro_batches):
     made = torch_orders(schedules, "ScheduleZBVZeroBubble", pp, 2, micro_batches)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from schedule_cases import random_times, shapes, simulated_order
 
 from shardwright.errors import InvalidValueError
-from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, kept, one_f_one_b, zb_h1, zb_v
+from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, interleaved_zb, kept, one_f_one_b, zb_h1, zb_v
 from shardwright.planner.schedules.memory import live, peak_bytes, peak_live, peak_waiting
-from shardwright.planner.schedules.shape import SIMULATED, Shape, order_of
+from shardwright.planner.schedules.shape import LOOPED, SIMULATED, Shape, order_of
 from shardwright.planner.schedules.simulator import simulate
 from shardwright.planner.schedules.timing import Sends
 
@@ -20,6 +20,7 @@ IN_FLIGHT = {
     "1f1b": one_f_one_b.in_flight,
     "interleaved-1f1b": interleaved.in_flight,
     "zb-h1": zb_h1.in_flight,
+    "interleaved-zb": interleaved_zb.in_flight,
     "zb-v": zb_v.in_flight,
     "dualpipe-v": dualpipe_v.in_flight,
 }
@@ -49,7 +50,7 @@ def test_closed_forms_equal_the_order(shape):
 @pytest.mark.parametrize("schedule", SIMULATED)
 def test_closed_forms_on_a_grid(schedule):
     for pp in (1, 2, 3, 5, 8):
-        for vpp in (2, 3) if schedule == "interleaved-1f1b" else (2,) if schedule in {"zb-v", "dualpipe-v"} else (1,):
+        for vpp in (2, 3) if schedule in LOOPED else (2,) if schedule in {"zb-v", "dualpipe-v"} else (1,):
             for micro_batches in (2 * pp, 3 * pp, 8 * pp):
                 shape = Shape(schedule=schedule, pp=pp, vpp=vpp, micro_batches=micro_batches)
                 assert peak_live(order_of(shape)).tolist() == closed_form(shape).tolist()
@@ -67,7 +68,7 @@ def test_closed_forms_of_chunks_equal_the_simulation(shape, seed):
     assert [list(made.peak_chunks(rank)) for rank in range(shape.pp)] == kept.peak_chunks(shape).tolist()
 
 
-@given(shapes(schedules=("1f1b", "zb-h1", "zb-v", "dualpipe-v"), widest=8, most=24), st.integers(0, 2**32))
+@given(shapes(schedules=("1f1b", "zb-h1", "interleaved-zb", "zb-v", "dualpipe-v"), widest=8, most=24), st.integers(0, 2**32))
 def test_micro_batches_that_wait_for_their_weight_gradient(shape, seed):
     order = order_of(shape)
     made = simulate(order, replace(random_times(np.random.default_rng(seed), shape), sends=Sends.OVERLAPPED))
