@@ -23,6 +23,7 @@ from shardwright.hardware.readers.infiniband import rail_numbers
 from shardwright.hardware.readers.merging import adapters_of, one_network, same_machines
 from shardwright.hardware.readers.nodes import NodeDraft, node_of
 from shardwright.hardware.readers.teams import Team, teams_of
+from shardwright.hardware.readers.text import counted
 from shardwright.hardware.topology_records import Network, Nic, Switch
 
 GBIT = 1e9 / 8
@@ -109,7 +110,7 @@ def _slow_hosts(teams: Sequence[Team], ports: Mapping[str, Sequence[Adapter]]) -
         slow = [host for host, total in totals.items() if total < usual]
         if slow:
             notes.append(
-                f"{len(slow)} hosts have less than the usual {usual / 1e9:g} GB/s: {', '.join(slow[:8])}"
+                f"{counted(len(slow), 'host')} with less than the usual {usual / 1e9:g} GB/s: {', '.join(slow[:8])}"
                 + (", ..." if len(slow) > 8 else "")
             )
     return notes

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from shardwright.documents import yaml_text
 from shardwright.errors import InvalidValueError
 from shardwright.hardware.catalog import FILE_SUFFIXES
 from shardwright.hardware.hostlist import expand
+from shardwright.hardware.readers.text import counted
+
+WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,8 @@ class Draft:
 
     def messages(self) -> list[str]:
         """What to tell beside the result: notes, and a warning for everything that is open."""
-        return [*(f"note: {note}" for note in self.notes), *(f"warning: {item}" for item in self.unknown)]
+        lines = [*(f"note: {note}" for note in self.notes), *(f"warning: {item}" for item in self.unknown)]
+        return [fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) for line in lines]
 
     def text(self) -> str:
         """The YAML file."""
@@ -90,11 +95,6 @@ def write_draft(draft: Draft, output: str, files: Sequence[str]) -> None:
         raise InvalidValueError(
             f"cannot write {output}: {error}", where="-o", hint="name a file in a folder that exists"
         ) from error
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _one_line(text: str) -> str:

@@ -20,7 +20,15 @@ from dataclasses import dataclass
 
 from shardwright.errors import DamagedFileError
 from shardwright.hardware.readers.base import Adapter, Reader, Reading, damaged
-from shardwright.hardware.readers.infiniband import fabric_reading, host_of, is_adapter, signalling_rate, switch_names
+from shardwright.hardware.readers.infiniband import (
+    fabric_reading,
+    host_of,
+    is_adapter,
+    nameless_notes,
+    signalling_rate,
+    switch_names,
+)
+from shardwright.hardware.readers.text import counted
 
 TOOL = "iblinkinfo"
 _AGAIN = f"run `{TOOL} > links.txt` again and wait until it ends"
@@ -153,14 +161,12 @@ def _ends(
 
 
 def _notes(links: Sequence[_Link], nameless: Sequence[str], source: str) -> list[str]:
-    notes = []
-    if nameless:
-        notes.append(f"{source}: {len(nameless)} adapters name no host and are left out, such as {nameless[0][:60]!r}")
+    notes = nameless_notes(nameless, source)
     slower = [link for link in links if link.could]
     if slower:
-        example = " ".join(slower[0].could.split())[:60]
+        first, example = slower[0].line, " ".join(slower[0].could.split())[:60]
         notes.append(
-            f"{source}: {len(slower)} link ends run below what they could, line {slower[0].line} the first ({example})"
+            f"{source}: {counted(len(slower), 'link end')} slower than they could be, line {first} the first ({example})"
         )
     return notes
 

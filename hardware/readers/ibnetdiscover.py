@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from shardwright.errors import DamagedFileError
 from shardwright.hardware.readers.base import Adapter, Reader, Reading, damaged
-from shardwright.hardware.readers.infiniband import fabric_reading, host_of, lane_rate, switch_names
+from shardwright.hardware.readers.infiniband import fabric_reading, host_of, lane_rate, nameless_notes, switch_names
+from shardwright.hardware.readers.text import counted
 
 TOOL = "ibnetdiscover"
 _AGAIN = f"run `{TOOL} > fabric.txt` again and wait until it ends"
@@ -152,13 +153,10 @@ def _adapters(nodes: Mapping[str, _Node]) -> tuple[list[Adapter], list[str]]:
 
 
 def _notes(nameless: Sequence[str], nodes: Mapping[str, _Node], source: str) -> list[str]:
-    notes = []
-    if nameless:
-        example = nameless[0][:60]
-        notes.append(f"{source}: {len(nameless)} adapters name no host and are left out, such as {example!r}")
+    notes = nameless_notes(nameless, source)
     unnamed = sum(rate is None for node in nodes.values() for _, _, rate, _ in node.ports.values())
     if unnamed:
-        notes.append(f"{source}: {unnamed} ports run at a speed that the tool could not name; their rate is unknown")
+        notes.append(f"{source}: {counted(unnamed, 'port')} at a speed that the tool could not name: rate unknown")
     return notes
 
 

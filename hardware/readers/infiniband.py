@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shardwright.hardware.hostlist import NAME
 from shardwright.hardware.readers.base import Adapter, Reading
+from shardwright.hardware.readers.text import counted
 from shardwright.hardware.topology_records import HostPorts, Network, Switch, Uplink
 
 GBIT = 1e9 / 8
@@ -73,6 +74,16 @@ def host_of(description: str) -> tuple[str, str] | None:
 def is_adapter(description: str) -> bool:
     """Whether a description is that of an adapter, in a host or inside a switch, rather than of a switch."""
     return host_of(description) is not None or _ADAPTER.search(description) is not None
+
+
+def nameless_notes(nameless: Sequence[str], source: str) -> list[str]:
+    """What to say of adapters without host name; those inside switches show that the network can reduce."""
+    if not nameless:
+        return []
+    notes = [f"{source}: {counted(len(nameless), 'adapter')} without a host name left out, such as {nameless[0][:60]!r}"]
+    if any("aggregation" in description.lower() for description in nameless):
+        notes.append(f"{source}: switches hold reduction nodes (SHARP); write in_switch_reduction: true if jobs use them")
+    return notes
 
 
 def switch_names(descriptions: Mapping[str, str]) -> dict[str, str]:

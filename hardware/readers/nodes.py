@@ -19,11 +19,12 @@ from shardwright.hardware.cluster import Node
 from shardwright.hardware.device import Device
 from shardwright.hardware.links import fabric_of_device
 from shardwright.hardware.readers.base import Adapter
-from shardwright.hardware.readers.draft import Unknown, counted
+from shardwright.hardware.readers.draft import Unknown
 from shardwright.hardware.readers.guess import candidates, goes_with, link_rates
 from shardwright.hardware.readers.infiniband import rail_numbers
 from shardwright.hardware.readers.merging import with_fabric_rates
 from shardwright.hardware.readers.teams import Team
+from shardwright.hardware.readers.text import counted
 from shardwright.hardware.topology_records import Network, Nic, NodeLayout
 
 MOST_NAMED = 12

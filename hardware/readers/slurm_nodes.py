@@ -15,6 +15,7 @@ import re
 from shardwright.errors import DamagedFileError
 from shardwright.hardware.hostlist import NAME
 from shardwright.hardware.readers.base import HostState, Reader, Reading, damaged
+from shardwright.hardware.readers.text import counted
 
 TITLE = "scontrol show node"
 MIB = 2**20
@@ -62,7 +63,7 @@ def read(text: str, source: str) -> Reading:
     usable = tuple(state for state in hosts.values() if state.gpus)
     if not usable:
         raise DamagedFileError(f"{source} lists {len(hosts)} hosts, none with Gres=gpu", where=source, hint=_HINT)
-    notes = [f"{source}: {len(without)} hosts without GPUs are left out, {without[0]} the first"] if without else []
+    notes = [f"{source}: {counted(len(without), 'host')} without GPUs left out, {without[0]} the first"] if without else []
     return Reading(hosts=usable, notes=tuple(notes))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.hardware.cluster import MAX_NODES
 from shardwright.hardware.readers.base import Adapter, HostState, Machine
+from shardwright.hardware.readers.text import counted
 from shardwright.hardware.topology_records import Excluded, Network
 
 
@@ -96,11 +97,11 @@ def _from_states(states: Sequence[HostState], network: Network | None) -> Teams:
     unlisted = [host for host in order if host not in known]
     if unlisted:
         notes.append(
-            f"{len(unlisted)} hosts of the network are not among the scheduler's and are left out, {unlisted[0]} the first"
+            f"{counted(len(unlisted), 'host')} of the network unknown to the scheduler left out, {unlisted[0]} the first"
         )
     off = [state.host for state in usable if order and state.host not in order]
     if off:
-        notes.append(f"{len(off)} hosts are on no switch of the network, {off[0]} the first")
+        notes.append(f"{counted(len(off), 'host')} on no switch of the network, {off[0]} the first")
     excluded = tuple(Excluded(host=s.host, reason=s.reason) for s in states if not s.usable)
     teams = tuple(_team_of(gpus, kind, own) for (gpus, kind), own in groups.items())
     return Teams(teams=teams, excluded=excluded, notes=tuple(notes))
@@ -121,8 +122,8 @@ def _from_network(network: Network, ports: Mapping[str, Sequence[Adapter]]) -> T
         fewer = [host for host in hosts if len(ports.get(host, ())) < most]
         hosts = tuple(host for host in hosts if len(ports.get(host, ())) == most)
         if fewer:
-            said = f"{len(fewer)} hosts have fewer than {most} ports and are taken for no GPU nodes, {fewer[0]} the first"
-            notes = [*notes[:0], said]
+            said = f"{counted(len(fewer), 'host')} with fewer than {most} ports taken for no GPU nodes, {fewer[0]} the first"
+            notes = [said]
     return Teams(teams=(Team(count=len(hosts), hosts=hosts),), notes=tuple(notes))
 
 

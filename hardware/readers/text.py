@@ -20,6 +20,11 @@ def plain(text: str) -> str:
     return _CONTROL.sub("", _BARE_STYLE.sub("", _ESCAPE.sub("", unified)))
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def by_host(text: str) -> dict[str | None, str]:
     """Splits output of several hosts; the line numbers of each part stay those of the whole."""
     lines = text.split("\n")

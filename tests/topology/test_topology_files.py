@@ -227,7 +227,7 @@ def test_hosts_of_the_scheduler(one_line: bool) -> None:
 def test_hosts_without_gpus_are_left_out_and_said() -> None:
     reading = read_text(scontrol(HOSTS[:1], gres="(null)") + "\n" + scontrol(HOSTS[1:]), "file")
     assert len(reading.hosts) == 3
-    assert "1 hosts without GPUs" in reading.notes[0]
+    assert "1 host without GPUs" in reading.notes[0]
     refused(scontrol(HOSTS, gres="(null)"), "none with Gres=gpu")
 
 
@@ -275,7 +275,8 @@ def test_adapters_without_host_name_are_no_hosts() -> None:
     text = ibnetdiscover(HOSTS).replace("n004 mlx5_0", "Mellanox Technologies Aggregation Node")
     reading = network(text)
     assert len(reading.adapters) == 7
-    assert "name no host" in reading.notes[0]
+    assert "without a host name" in reading.notes[0]
+    assert "in_switch_reduction" in reading.notes[1]
 
 
 @pytest.mark.parametrize(
