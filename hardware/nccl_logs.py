@@ -64,7 +64,6 @@ class LogTable:
         device: the device as the log names it; empty where it does not.
         message_bytes: as nccl-tests counts, ascending.
         time_s: of one collective.
-        wrong: values that came out wrong in the rows left out for it.
         source: file and line of the first row.
     """
 
@@ -74,7 +73,6 @@ class LogTable:
     device: str
     message_bytes: tuple[float, ...]
     time_s: tuple[float, ...]
-    wrong: int
     source: str
 
     @property
@@ -165,7 +163,6 @@ class _Run:
     line: int = 0
     redop: str = "none"
     rows: list[tuple[float, float, float]] = field(default_factory=list)  # message bytes, seconds, busbw/algbw
-    wrong: int = 0
 
     @property
     def place(self) -> str:
@@ -232,7 +229,6 @@ class _Reader:
         )
         bad = sum(int(w) for w in (figures[3], *figures[7:8]) if w.isdigit())
         if bad:
-            run.wrong += bad
             self.notes.append(f"{self.source}:{number}: {bad} wrong values in the result: the row is left out")
         elif time is not None and size > 0:
             run.rows.append((size, *time))
@@ -317,7 +313,6 @@ def _table(run: _Run, kind: str) -> LogTable:
         device=run.device,
         message_bytes=tuple(size for size, _ in rows),
         time_s=tuple(time for _, time in rows),
-        wrong=run.wrong,
         source=f"{Path(run.source).name}:{run.line}",
     )
 

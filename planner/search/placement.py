@@ -74,13 +74,15 @@ def placement_record(record: Mapping[str, Any], cluster: Cluster, *, limit: floa
         limit: deterministic seconds.
 
     Returns:
-        Its JSON values; None where the cluster names no hosts or switches, nodes hold different numbers of GPUs, or the
-        plan has no price.
+        Its JSON values; None where the cluster names no hosts or switches, nodes hold different numbers of GPUs, too few
+        hosts have all theirs in use, or the plan has no price.
     """
     sites = sites_of(cluster)
-    if sites is None or record["predicted"] is None or len(set(sites.gpus.tolist())) > 1:
+    if sites is None or record["predicted"] is None or len(set(sites.gpus.tolist())) != 1:
         return None
     per_slot = int(sites.gpus[0])
+    if record["parallel"]["world_size"] > per_slot * len(sites.hosts):
+        return None
     made = {
         order: place(traffic_of(record, per_slot, order), sites, order=order, limit=limit if order == DEFAULT_ORDER else 0.0)
         for order, targets in ORDERS.items()

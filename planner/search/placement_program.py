@@ -203,13 +203,9 @@ class _Program:
         for level in self.sites.levels[1:]:
             inside = [np.unique(lowest.group[level.group == g]).tolist() for g in range(level.groups)]
             self.x.append([[sum(row[g] for g in groups) for groups in inside] for row in x])
-        for alike in self._alike(hosts):
+        for alike in alike_groups(self.sites, hosts):
             for one, other in pairwise(alike):
                 self.model.add(x[0][one] >= x[0][other])
-
-    def _alike(self, hosts: list[int]) -> list[list[int]]:
-        """Groups of the lowest tier that nothing tells apart."""
-        return alike_groups(self.sites, hosts)
 
     def _capacity(self, level: int, group: int) -> int:
         return min(int((self.sites.levels[level].group == group).sum()), self.traffic.columns)
@@ -267,7 +263,7 @@ class _Program:
         """Starts from known counts, equal groups put in the order that the program keeps."""
         hosts = np.bincount(self.sites.levels[0].group, minlength=self.sites.levels[0].groups).tolist()
         placed = counts.copy()
-        for alike in self._alike(hosts):
+        for alike in alike_groups(self.sites, hosts):
             order = sorted(alike, key=lambda g: tuple(-counts[:, g]))
             placed[:, alike] = counts[:, order]
         for row, values in zip(self.x[0], placed.tolist(), strict=True):

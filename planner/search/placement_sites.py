@@ -12,6 +12,7 @@ bytes that cross can be compared. Tiers below which all hosts lie together are l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,23 +67,36 @@ class Sites:
 
 
 def sites_of(cluster: Cluster) -> Sites | None:
-    """The sites of a cluster; None where it names no hosts or says nothing of its switches."""
-    hosts = tuple(host for group in cluster.groups for host in group.hosts)
-    if cluster.network is None or len(hosts) != cluster.nodes:
+    """The sites of a cluster; None where it names no hosts or says nothing of its switches.
+
+    Hosts some of whose GPUs are out of use are left out where too few are left for their group.
+    """
+    named = [host for group in cluster.groups for host in group.hosts]
+    if cluster.network is None or len(named) != cluster.nodes:
         return None
+    able = np.array([host not in _short_of_gpus(cluster) for host in named])
+    hosts = tuple(host for host, usable in zip(named, able, strict=True) if usable)
     counts = [group.count for group in cluster.groups]
     rates = [group.node.internode_bytes_per_s or np.inf for group in cluster.groups]
-    nic = np.repeat(np.array(rates, dtype=np.float64), counts)
+    nic = np.repeat(np.array(rates, dtype=np.float64), counts)[able]
     return Sites(
         hosts=hosts,
-        gpus=np.repeat(np.array([group.gpus_per_node for group in cluster.groups]), counts),
+        gpus=np.repeat(np.array([group.gpus_per_node for group in cluster.groups]), counts)[able],
         nic_bytes_per_s=nic,
-        domain=_domains(cluster, hosts),
+        domain=_domains(cluster, named)[able],
         levels=_levels(cluster.network, hosts, nic),
     )
 
 
-def _domains(cluster: Cluster, hosts: tuple[str, ...]) -> Ints:
+def _short_of_gpus(cluster: Cluster) -> frozenset[str]:
+    """Hosts with fewer GPUs in use than their group counts on."""
+    out = {entry.host: len(entry.gpus) for entry in cluster.excluded if entry.gpus}
+    return frozenset(
+        host for group in cluster.groups for host in group.hosts if group.node.gpus - out.get(host, 0) < group.gpus_per_node
+    )
+
+
+def _domains(cluster: Cluster, hosts: Sequence[str]) -> Ints:
     """Scale-up domains that span nodes: the scheduler's blocks where it names them, else nodes in order."""
     blocks = {
         host: index for index, block in enumerate(cluster.network.blocks if cluster.network else ()) for host in block.hosts
