@@ -125,6 +125,7 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     record = estimate_degrees(problem, _degrees_saved(saved))
     if not (options and options.overrides):
         _check_unchanged(saved["parallel"], record["parallel"])
+        record |= {"placement": saved["placement"]} if saved.get("placement") else {}
     return _finished(problem, record)
 
 

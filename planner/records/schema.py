@@ -251,6 +251,7 @@ class EstimateBody(Record):
     account: Account
     sources: dict[str, Any] = Field(description="term → measured, transferred, modelled or datasheet, with its origin")
     warnings: list[str]
+    placement: Placement | None = Field(None, description="of a plan of `plan`; null where no hosts or switches are named")
 
 
 class RankedPlan(EstimateBody):
@@ -259,7 +260,6 @@ class RankedPlan(EstimateBody):
     rank: Degree
     tie_group: Count
     id: str
-    placement: Placement | None = Field(None, description="null where the cluster names no hosts or no switches")
 
 
 class Remedy(Record):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from shardwright.documents import rounded
 from shardwright.hardware.catalog import load_cluster, read_cluster, write_cluster
 from shardwright.hardware.topology_records import Block, Excluded, Network, Switch, Uplink
-from shardwright.planner.estimation import estimate
+from shardwright.planner.emit.emission import emit
+from shardwright.planner.estimation import estimate, estimate_plan
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.report.folder import write_result
@@ -313,6 +314,14 @@ def test_plans_carry_their_placement(result, tmp_path):
     saved = tmp_path / "r.json"
     saved.write_text(json.dumps(made))
     assert read_plan(saved)[1]["placement"] == first
+    assert estimate_plan(saved).to_dict()["placement"] == first
+
+
+def test_launch_files_name_the_hosts_in_order(result, tmp_path):
+    emit(rounded(result.to_dict()), target="megatron", folder=tmp_path / "out", launcher="slurm")
+    hosts = result.plans[0]["placement"]["hosts"]
+    assert (tmp_path / "out" / "hosts.txt").read_text().split() == hosts
+    assert f"--nodelist={','.join(hosts)}" in (tmp_path / "out" / "job.sbatch").read_text()
 
 
 def test_the_solver_writes_nothing(capfd):
