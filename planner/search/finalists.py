@@ -5,8 +5,14 @@ A scan prices by chains (`cost.pipelines`): fast and close, not exact. But no st
     least = the chains          of 1F1B and GPipe, which are lengths of dependent work
             the busy seconds    of the busiest stage, under any other schedule
 
-so with b the least exact price found, no plan with least >= b is faster. `settled` prices exactly the `FIRST` plans by price,
-all others in the order of least until that reaches b (at most `MOST`), and every plan that the ranking then shows.
+so with b the least exact price found, no plan with least >= b is faster. `settled` prices exactly
+
+    the `FIRST` plans by price
+    all plans with least < b, in the order of least                   while they take no more than `PROOF` operations
+    those whose price is up to `REACH` above the last plan shown      in the order of price, up to `NEAR` operations
+    every plan that is shown
+
+The second makes the proof; the third leaves no plan out of the list because its chains are too long.
 """
 
 from __future__ import annotations
@@ -16,20 +22,29 @@ from dataclasses import replace
 import numpy as np
 
 from shardwright.planner.cost.pricing import price
-from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.plans import BoolArray, FloatArray, IntArray
 from shardwright.planner.problem import Problem
-from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.search.ranking import ranked
 from shardwright.planner.search.scan import Scan
 
-FIRST, WAVE, MOST = 16, 64, 2048
-"""Plans priced exactly: the best of the scan; at once after them; at most, before the bound is left below the best."""
+FIRST, WAVE = 16, 64
+"""Plans priced exactly: the best of the scan, and at once after them."""
+
+PROOF, NEAR = 30_000_000, 6_000_000
+"""Operations of pipelines gone through at most; a million takes about a twentieth of a second."""
+
+REACH = 0.05
+"""By how much chains may be too long on plans that could be shown."""
+
+PHASES = np.array([3 if schedule.splits_backward else 2 for schedule in SCHEDULES])
+"""Operations of a micro-batch on a chunk."""
 
 BOUNDING = np.isin(SCHEDULE_IDS, ("1f1b", "gpipe"))
 """Schedules whose chains never exceed their step."""
 
 
-def settled(made: Scan, problem: Problem, top: int, tie: float) -> tuple[Scan, IntArray, IntArray]:
+def settled(made: Scan, problem: Problem, top: int, tie: float, *, near: bool = True) -> tuple[Scan, IntArray, IntArray]:
     """The scan with exact prices where they matter, and its ranking (`ranked`).
 
     Args:
@@ -37,8 +52,11 @@ def settled(made: Scan, problem: Problem, top: int, tie: float) -> tuple[Scan, I
         problem: what was planned.
         top: how many plans are shown at most.
         tie: relative width of a tie group.
+        near: price exactly those too that may belong among the shown ones.
     """
     made = _best_found(made)
+    if near:
+        made = _neighbours(made, problem, top, tie)
     while True:
         rows, groups = ranked(problem, made, top, tie)
         left = rows[~made.exact[rows]]
@@ -68,10 +86,29 @@ def _best_found(made: Scan) -> Scan:
         return made
     by_price = fitting[np.argsort(made.step_s[fitting], kind="stable")]
     made = with_exact(made, by_price[:FIRST])
-    while int(made.exact.sum()) < MOST:
+    while operations(made, made.exact).sum() < PROOF:
         least, best = least_s(made)[fitting], float(made.step_s[fitting][made.exact[fitting]].min())
         left = np.flatnonzero((least < best) & ~made.exact[fitting])
         if len(left) == 0:
             break
         made = with_exact(made, fitting[left[np.argsort(least[left], kind="stable")][:WAVE]])
     return made
+
+
+def _neighbours(made: Scan, problem: Problem, top: int, tie: float) -> Scan:
+    """Prices plans exactly that may belong among those shown though their chains say otherwise."""
+    shown = ranked(problem, made, top, tie)[0]
+    if len(shown) == 0:
+        return made
+    reach = made.step_s[shown].max() * (1 + REACH)
+    loose = ~made.exact & ~BOUNDING[made.batch.schedule] & (made.batch.pp > 1)
+    near = np.flatnonzero(made.fits & loose & (made.step_s <= reach))
+    near = near[np.argsort(made.step_s[near], kind="stable")]
+    near = near[np.cumsum(operations(made, near)) <= NEAR]
+    return with_exact(made, near) if len(near) else made
+
+
+def operations(made: Scan, rows: IntArray | BoolArray) -> IntArray:
+    """Operations of the pipelines of some plans."""
+    batch = made.batch.take(rows)
+    return np.asarray(batch.pp * batch.vpp * batch.micro_batches * PHASES[batch.schedule])

@@ -91,7 +91,7 @@ def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
             legal = enumerate_legal(larger, declare(larger, fix))
             made = scan(larger, legal) if len(legal) else None
             if made is not None and made.fits.any():
-                made = settled(made, larger, 1, 0.0)[0]
+                made = settled(made, larger, 1, 0.0, near=False)[0]
                 best = int(np.where(made.fits, made.step_s, np.inf).argmin())
                 text = f"{larger.cluster.nodes:,} nodes ({larger.cluster.gpus:,} GPUs)"
                 return [_remedy(text, True, float(made.step_s[best]), int(made.peak_bytes[best]))]

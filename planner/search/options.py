@@ -16,7 +16,8 @@ class SearchOptions:
     Attributes:
         top: how many plans to return.
         fix: axes held at a value, as text: {"tp": "4", "schedule": "1f1b"}.
-        effort: scan, search or prove; all three price every legal candidate of the declared space.
+        effort: scan, search or prove; all three price every legal candidate of the declared space and prove the best; scan
+            does not price exactly all that come near those it shows.
         tie_percent: plans within so many per cent of the best of their group are tied, 0 to 3.
         workers: threads that price candidates; the answer does not depend on it.
     """

@@ -140,7 +140,7 @@ def _reporter(
 
 
 def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:
-    made, rows, groups = settled(made, problem, search.top, search.tie_percent / 100)
+    made, rows, groups = settled(made, problem, search.top, search.tie_percent / 100, near=search.effort != "scan")
     inputs = problem.to_inputs()
     inputs["search"] |= {
         "fixed": dict(search.fix),

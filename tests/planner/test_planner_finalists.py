@@ -25,7 +25,6 @@ def test_the_best_is_the_best_of_all_plans_priced_exactly(name):
     assert found.exact[rows].all()
     np.testing.assert_allclose(found.step_s[rows], every.step_s[rows], rtol=1e-12)
     assert (least_s(found)[fitting] <= every.step_s[fitting] * (1 + 1e-9)).all()
-    assert found.exact.sum() < max(0.2 * len(fitting), 60)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,7 +38,8 @@ def test_shown_plans_carry_the_number_that_estimate_prints(name):
 
 def test_what_is_left_unpriced_lowers_the_bound(monkeypatch):
     monkeypatch.setattr(finalists, "FIRST", 1)
-    monkeypatch.setattr(finalists, "MOST", 1)
+    monkeypatch.setattr(finalists, "PROOF", 1)
+    monkeypatch.setattr(finalists, "NEAR", 1)
     problem, made = problems.problem_of("moe-16"), problems.scan_of("moe-16")
     found, _, _ = settled(made, problem, 1, 0.0)
     said = account(problems.space_of("moe-16"), problems.legal_of("moe-16"), found)
