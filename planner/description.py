@@ -102,6 +102,7 @@ def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: Floa
 def switches(degrees: Record, mode: str, layers: int | None, stack: StackProfile) -> Record:
     """What a plan switches on, by its degrees (null where they do not multiply up) and the stack."""
     once = stack.fsdp_gathers_per_step == "step" and degrees["pp"] > 1
+    paired = degrees["schedule"] == "dualpipe-v"
     return {
         "cp_comm": "p2p",
         "recompute": {"mode": mode, "modules": list(stack.selective_modules) if mode == "selective" else [], "layers": layers},
@@ -111,7 +112,7 @@ def switches(degrees: Record, mode: str, layers: int | None, stack: StackProfile
             "dp_gather": (degrees["dp_shard"] or 1) > 1,
             "dp_reduce": (degrees["dp"] or 1) > 1,
             "p2p": degrees["vpp"] > 1 and stack.p2p_exposed_interleaved < 1,
-            "ep": degrees["ep"] > 1 and stack.ep_exposed < 1,
+            "ep": degrees["ep"] > 1 and (stack.ep_exposed < 1 or (paired and stack.dualpipe_ep_hidden > 0)),
             "cp": degrees["cp"] > 1 and stack.cp_hidden > 0,
         },
         "moe_dispatcher": "alltoall",

@@ -313,7 +313,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("moe.routing", "balanced"),
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
         ("pipeline.update", "each rank on its own, without waiting for a norm over all"),
-        ("pipeline.dualpipe_overlap", "none: a forward and a backward pass one after the other"),
+        ("pipeline.dualpipe_ep_hidden", stack.dualpipe_ep_hidden),
         ("node.usd_per_gpu_hour", problem.cluster.node.usd_per_gpu_hour),
         ("node.power_w", problem.cluster.node.power_w),
         ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),

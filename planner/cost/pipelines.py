@@ -15,25 +15,28 @@ benchmarks/schedule_accuracy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwright.models.graph import ModelGraph
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL, recomputed_share
-from shardwright.planner.cost.operators import UnitTables
+from shardwright.planner.cost.operators import LAYER_AXES, UnitTables
 from shardwright.planner.cost.stages import Split, SplitTable, by_chunk, fold
 from shardwright.planner.cost.work import StageWork, stage_work
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+from shardwright.planner.schedules import dualpipe_v
 from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.exact import exact_step_s
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.schedules.shape import Shape, shapes_of
 from shardwright.planner.schedules.timing import chunk_times
 from shardwright.planner.schedules.uneven import Repeating, repeating, uneven_factor
+from shardwright.planner.stacks import StackProfile
 
-LOOPED = SCHEDULE_IDS.index("interleaved-1f1b")
+LOOPED, PAIRED = SCHEDULE_IDS.index("interleaved-1f1b"), SCHEDULE_IDS.index("dualpipe-v")
+EXPERTS = LAYER_AXES.index("ep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Passes:
         return Passes(**{name: np.where(present, getattr(self, name), 0.0) for name in Passes.__slots__})
 
 
-def passes(work: StageWork, row: IntArray, share: FloatArray, batch: PlanBatch) -> Passes:
+def passes(work: StageWork, row: IntArray, share: FloatArray, batch: PlanBatch, hidden: FloatArray) -> Passes:
     """One micro-batch on every run or chunk, sends and data-parallel exchange apart.
 
     Args:
@@ -67,12 +70,23 @@ def passes(work: StageWork, row: IntArray, share: FloatArray, batch: PlanBatch) 
         row: each plan's row of it.
         share: recomputed share of the layers, of the shape of the result.
         batch: plans.
+        hidden: share of the exposed expert exchange that the schedule hides (`hidden_exchange`), [plans].
     """
     full = share * (batch.recompute == FULL)[:, None]
     forward = work.compute_forward_s + work.host_forward_s + work.exposed_forward_s.sum(axis=2)
     backward = work.compute_backward_s + work.host_backward_s + work.exposed_backward_s.sum(axis=2)
     again = share * work.again_s[row, batch.recompute] + full * work.again_exposed_s.sum(axis=2)[row]
-    return Passes(forward_s=forward[row], backward_s=backward[row] + again, weight_s=work.weight_s[row])
+    made = Passes(forward_s=forward[row], backward_s=backward[row] + again, weight_s=work.weight_s[row])
+    if not hidden.any():
+        return made
+    saved = (hidden[:, None] * exposed[row, :, EXPERTS] for exposed in (work.exposed_forward_s, work.exposed_backward_s))
+    return replace(made, forward_s=made.forward_s - next(saved), backward_s=made.backward_s - next(saved))
+
+
+def hidden_exchange(batch: PlanBatch, stack: StackProfile) -> FloatArray:
+    """Share of the exposed expert exchange that passes which run together hide: the stack's, in DualPipe-V, [plans]."""
+    paired = (batch.schedule == PAIRED) & (batch.pp > 1)
+    return np.where(paired, stack.dualpipe_ep_hidden * dualpipe_v.together(batch.pp, batch.micro_batches), 0.0)
 
 
 def uneven_splits(splits: Sequence[Split]) -> dict[int, Repeating]:
@@ -150,7 +164,7 @@ def exact_ends(
     key: IntArray,
     tables: UnitTables,
     splits: SplitTable,
-    graph: ModelGraph,
+    problem: Problem,
     sends_s: FloatArray,
     rest_s: FloatArray,
 ) -> FloatArray:
@@ -161,7 +175,7 @@ def exact_ends(
         key: operator key of each plan.
         tables: quantities of units.
         splits: units of runs.
-        graph: the model.
+        problem: model and stack.
         sends_s: exposed sends of a pass of a whole rank, [plans].
         rest_s: what follows the last pass, [plans, runs].
     """
@@ -176,10 +190,10 @@ def exact_ends(
         run = np.stack([_run_of_rank(splits, index) for index in used])[own]
         chunk_rank = divisions[0].ranks
         share = np.take_along_axis(recomputed_share(some, splits.layers[some.split]), run, axis=1)[:, chunk_rank]
-        table = fold(graph, by_chunk(divisions), every_rank=True)
+        table = fold(problem.graph, by_chunk(divisions), every_rank=True)
         first, row = distinct(key[rows], own)
         work = stage_work(key[rows][first], own[first], tables, table, count)
-        one = passes(work, row, share, some).plus(sends_s[rows] / shape.vpp)
+        one = passes(work, row, share, some, hidden_exchange(some, problem.stack)).plus(sends_s[rows] / shape.vpp)
         times = chunk_times(
             one.forward_s,
             one.backward_s - one.weight_s,

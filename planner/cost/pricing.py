@@ -30,7 +30,15 @@ from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, stage_memory
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tables
-from shardwright.planner.cost.pipelines import Passes, chain_ends, exact_ends, passes, uneven_splits
+from shardwright.planner.cost.pipelines import (
+    EXPERTS,
+    Passes,
+    chain_ends,
+    exact_ends,
+    hidden_exchange,
+    passes,
+    uneven_splits,
+)
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.cost.states import StateTables, every_pass, held, states
 from shardwright.planner.cost.work import StageWork, stage_work
@@ -146,7 +154,8 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     shared, present = shared_rows(context, batch, key, runs), _present(context, batch, runs)
     sends, tied = send_s(context, batch, key), tied_s(context, batch, key)
     share = recomputed_share(batch, shared.work.layers[shared.row])
-    alone = passes(shared.work, shared.row, share, batch)
+    hidden = hidden_exchange(batch, context.problem.stack)
+    alone = passes(shared.work, shared.row, share, batch, hidden)
     tails = exposed_data(context, batch, shared, alone.forward_s, alone.backward_s)
     one, count = alone.plus(sends), batch.micro_batches[:, None]
     update, uneven = shared.state.update_s[shared.state_row], uneven_documents(context, batch, shared)
@@ -156,6 +165,7 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     at = (np.arange(len(batch)), critical)
     end = np.where(batch.pp > 1, _ends(context, batch, key, one.within(present), (sends, data + update + uneven), exact), 0.0)
     parts = _parts(batch, shared, critical, sends)
+    parts["exposed_ep_s"] -= batch.micro_batches * hidden * expert_exchange_s(shared)[at]
     parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
     parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + uneven[at]
@@ -180,7 +190,7 @@ def _ends(
     sends, rest = beside
     if not exact:
         return chain_ends(batch, context.splits, context.uneven, one, rest)
-    made = exact_ends(batch, key, context.tables, context.splits, context.problem.graph, sends, rest)
+    made = exact_ends(batch, key, context.tables, context.splits, context.problem, sends, rest)
     if np.isnan(made[batch.pp > 1]).any():
         made = np.where(np.isnan(made), chain_ends(batch, context.splits, context.uneven, one, rest), made)
     return made
@@ -293,6 +303,12 @@ def uneven_documents(context: Context, batch: PlanBatch, shared: Shared) -> Floa
 def _behind(compute: FloatArray, exchange: FloatArray, interference: float) -> FloatArray:
     """What an exchange adds to the computation it runs beside."""
     return np.maximum(exchange - compute, 0.0) + interference * np.minimum(compute, exchange)
+
+
+def expert_exchange_s(shared: Shared) -> FloatArray:
+    """Exposed expert exchange of one micro-batch, both ways, [plans, runs]."""
+    work = shared.work
+    return np.asarray((work.exposed_forward_s + work.exposed_backward_s)[shared.row, :, EXPERTS])
 
 
 def _present(context: Context, batch: PlanBatch, runs: int) -> BoolArray:

@@ -35,6 +35,11 @@ def rows(times: StageTimes) -> FloatArray:
     return np.asarray(times.micro_batches * times.both_s + extra_s(EXTRA, halves(times), times.pp))
 
 
+def together(pp: IntArray, micro_batches: IntArray) -> FloatArray:
+    """Share of the passes of the first rank, which has fewest, that run beside one of the other direction."""
+    return np.asarray(np.maximum(2 * micro_batches - 3 * pp + 1, 0) / (2 * micro_batches))
+
+
 def in_flight(pp: IntArray, vpp: IntArray, micro_batches: IntArray, rank: IntArray) -> FloatArray:
     """Chunks kept, in micro-batches of the whole rank."""
     return np.asarray(np.minimum(2 * pp + 1, 2 * micro_batches) / 2 + 0.0 * rank)

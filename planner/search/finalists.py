@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardwright.planner.cost.pricing import price
-from shardwright.planner.plans import BoolArray, FloatArray, IntArray
+from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.search.ranking import ranked
@@ -86,7 +86,7 @@ def _best_found(made: Scan) -> Scan:
         return made
     by_price = fitting[np.argsort(made.step_s[fitting], kind="stable")]
     made = with_exact(made, by_price[:FIRST])
-    while operations(made, made.exact).sum() < PROOF:
+    while operations(made, np.flatnonzero(made.exact)).sum() < PROOF:
         least, best = least_s(made)[fitting], float(made.step_s[fitting][made.exact[fitting]].min())
         left = np.flatnonzero((least < best) & ~made.exact[fitting])
         if len(left) == 0:
@@ -108,7 +108,7 @@ def _neighbours(made: Scan, problem: Problem, top: int, tie: float) -> Scan:
     return with_exact(made, near) if len(near) else made
 
 
-def operations(made: Scan, rows: IntArray | BoolArray) -> IntArray:
+def operations(made: Scan, rows: IntArray) -> IntArray:
     """Operations of the pipelines of some plans."""
     batch = made.batch.take(rows)
     return np.asarray(batch.pp * batch.vpp * batch.micro_batches * PHASES[batch.schedule])

@@ -35,6 +35,7 @@ class StackProfile:
         p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
         p2p_scattered: without sequence parallelism every tensor-parallel rank sends its part of the activations between stages,
             and they are gathered after the network.
+        dualpipe_ep_hidden: fraction of the exposed expert exchange that passes which run together hide under DualPipe-V.
         dp_exposed_floor: fraction of gradient reduction that stays exposed at least.
         fsdp_interference: slowdown of the overlapped part under fully sharded data parallelism.
         fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
@@ -74,6 +75,7 @@ class StackProfile:
     p2p_exposed: float
     p2p_exposed_interleaved: float
     p2p_scattered: bool
+    dualpipe_ep_hidden: float
     dp_exposed_floor: float
     fsdp_interference: float
     fsdp_gathers_per_step: str
@@ -105,6 +107,7 @@ FRACTIONS = frozenset(
         "cp_hidden",
         "p2p_exposed",
         "p2p_exposed_interleaved",
+        "dualpipe_ep_hidden",
         "dp_exposed_floor",
         "fsdp_interference",
         "allocator_slack",

@@ -162,3 +162,20 @@ def test_a_single_stage_costs_the_same_under_any_schedule(schedule):
     for exact in (False, True):
         step = problems.priced(problems.problem_of("dense-8"), batch, plain.splits, exact=exact).step_s
         np.testing.assert_allclose(step, plain.step_s[alone], rtol=1e-12)
+
+
+def test_dualpipe_hides_the_share_of_expert_exchange_that_is_asked_for():
+    def priced(share, schedule="dualpipe-v"):
+        options = PricingOptions(overrides=(f"stack.dualpipe_ep_hidden={share}",))
+        plan = Degrees(pp=4, ep=4, schedule=schedule)
+        return estimate("qwen3-30b-a3b", "dgx-h100:2", seq_len=4096, global_batch=64, degrees=plan, options=options).data
+
+    plain, half, whole = (priced(share) for share in (0, 0.5, 1))
+    exchange = [made["time"]["exposed_ep_s"] for made in (plain, half, whole)]
+    assert exchange[1] == pytest.approx((exchange[0] + exchange[2]) / 2, rel=1e-6)
+    assert exchange[2] == pytest.approx((3 * 4 - 1) / (2 * 16) * exchange[0], rel=1e-6)
+    assert plain["predicted"]["step_time_s"] > half["predicted"]["step_time_s"] > whole["predicted"]["step_time_s"]
+    assert whole["parallel"]["overlap"]["ep"]
+    assert not plain["parallel"]["overlap"]["ep"]
+    assert sum(whole["time"].values()) == pytest.approx(whole["predicted"]["step_time_s"], rel=1e-9)
+    assert priced(1, "zb-v")["time"] == priced(0, "zb-v")["time"]
