@@ -115,6 +115,8 @@ def estimate(
     plan_file: o.PlanFile = None,
     rank: o.Rank = None,
     megatron_args: o.MegatronArgs = None,
+    torchtitan_toml: o.TorchtitanToml = None,
+    deepspeed_json: o.DeepspeedJson = None,
     world_size: o.WorldSize = None,
     define: o.Define = None,
     tp: o.Tp = None,

@@ -1,4 +1,4 @@
-"""What every reader makes of a user's file: model, job and plan, and what else the file sets."""
+"""What every reader makes of a user's file, and what a user names beside it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,29 @@ from shardwright.planner.plans import Degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is named beside the file.
+
+    Attributes:
+        gpus: GPUs of the cluster.
+        model: a preset or file; None for the model the file describes.
+        version: version of the framework; None for the newest.
+        defined: variables of a script, or values a document leaves open.
+        world_size: ranks that are started; None for what the file says.
+        seq_len: tokens a sequence, where a file does not say.
+        degrees: fields of `plans.Degrees` that a file does not say.
+    """
+
+    gpus: int
+    model: str | None = None
+    version: str | None = None
+    defined: Mapping[str, str] = field(default_factory=dict)
+    world_size: int | None = None
+    seq_len: int | None = None
+    degrees: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """A user's configuration, ready to be priced.
 
@@ -20,10 +43,13 @@ class Configuration:
         graph: the model it describes, or the one that was named for it.
         seq_len: tokens a sequence.
         global_batch: sequences a step.
-        precision, optimizer, grad_dtype: words of `models.dtypes`.
+        precision, optimizer, grad_dtype: words of `models.dtypes`; no dtype of gradients for the stack's own.
+        stack: the stack profile the file chooses; None for the framework's own.
         degrees: the plan.
         settings: everything else it sets, by the framework's own names; rules read them.
         violations: what cannot be, found while reading, in the form of an estimate's `violations`.
+        covered: settings whose rules say the same as `violations`; where one of those rules does, they are left out.
+        waived: rules that do not hold for this file, because the framework can express what it says.
         warnings: what was not read, or is priced as something else.
     """
 
@@ -35,7 +61,15 @@ class Configuration:
     precision: str = "bf16"
     optimizer: str = "adam"
     grad_dtype: str | None = None
+    stack: str | None = None
     degrees: Degrees
     settings: Mapping[str, Any] = field(default_factory=dict)
     violations: tuple[dict[str, str], ...] = ()
+    covered: frozenset[str] = frozenset()
+    waived: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+
+
+def violation(rule: str, message: str, remedy: str) -> dict[str, str]:
+    """One entry of an estimate's `violations`."""
+    return {"rule": rule, "message": message, "remedy": remedy}

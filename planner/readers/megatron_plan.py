@@ -19,6 +19,7 @@ from shardwright.errors import ShardwrightError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.megatron_splits import SplitFlags, stage_chunks
 from shardwright.planner.plans import Degrees
+from shardwright.planner.readers.configuration import violation
 from shardwright.planner.readers.stated import StatedSettings
 
 SPLIT_SETTINGS = frozenset((
@@ -124,7 +125,7 @@ def plan_of(settings: StatedSettings, job: Job, spec: ModelSpec, *, newest_defau
         vpp = len(chunks) // pp
     except ShardwrightError as error:
         place = f" ({error.where})" if error.where else ""
-        broken = ({"rule": "megatron-split", "message": error.message + place, "remedy": error.hint},)
+        broken = (violation("megatron-split", error.message + place, error.hint),)
         chunks, vpp = (), 1
     mode, recomputed = _recompute(settings, vpp)
     degrees = Degrees(
@@ -157,6 +158,18 @@ def split_flags(settings: StatedSettings) -> SplitFlags:
         virtual_stages_per_rank=None if virtual == 1 else virtual,
         layout=settings.text("pipeline_model_parallel_layout"),
     )
+
+
+def grouped_micro_batches(settings: StatedSettings, degrees: Degrees, global_batch: int, replicas: int) -> bool:
+    """Whether the arguments group micro-batches so that the interleaved schedule takes their number.
+
+    The group lies between pp and the micro-batches, and what is left over is none or at least pp (Megatron-Core schedules).
+    """
+    group = settings.whole("microbatch_group_size_per_vp_stage")
+    micro_batches = global_batch // (degrees.micro_batch * replicas)
+    if group is None or not degrees.pp <= group <= micro_batches:
+        return False
+    return micro_batches % group == 0 or micro_batches % group >= degrees.pp
 
 
 def _zero(settings: StatedSettings, newest_default: bool) -> int:

@@ -5,7 +5,8 @@ Commands hand over all their options by name (`given`); what is missing or contr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,13 +117,19 @@ def refuse_beside_plan(given: dict[str, Any]) -> None:
         raise ConflictError(message, where="--plan", hint=f"drop {options}, or drop --plan")
 
 
-CONFIGURATIONS = {"megatron_args": "megatron"}
+CONFIGURATIONS = {"megatron_args": "megatron", "torchtitan_toml": "torchtitan", "deepspeed_json": "deepspeed"}
 """Options that name a configuration of a framework, and whose it is."""
 
 _BESIDE = frozenset((
     "model", "cluster", "gpus", "overrides", "world_size", "define", "objective", "form", "stack", "target_version",
     "memory_margin", "memory_meter", *CONFIGURATIONS,
 ))  # fmt: skip
+
+
+_UNSAID: Mapping[str, frozenset[str]] = {
+    "deepspeed_json": frozenset(("seq_len", "tp", "pp", "cp", "ep", "recompute", "recompute_layers", "layers_per_stage")),
+}
+"""What a format does not say, so that it may stand beside the file."""
 
 
 def configuration(given: dict[str, Any]) -> bool:
@@ -147,15 +154,18 @@ def configured(given: dict[str, Any]) -> dict[str, Any]:
         ConflictError: two files, or values the file states itself.
     """
     files = [name for name in CONFIGURATIONS if given[name] is not None]
-    wrong = [name for name, value in given.items() if value is not None and name not in _BESIDE]
+    allowed = _BESIDE | _UNSAID.get(files[0], frozenset())
+    wrong = [name for name, value in given.items() if value is not None and name not in allowed]
     if wrong or len(files) > 1:
         options = ", ".join(map(_option, wrong or files[1:]))
         message = f"{_option(files[0])} takes job and plan from the file; given as well: {options}"
         raise ConflictError(message, where=_option(files[0]), hint=f"drop {options}, or change the file")
     if given["cluster"] is None:
         raise UsageError("missing --cluster", where="--cluster", hint="such as: --cluster dgx-h100:1")
-    asked = {name: given[name] for name in ("cluster", "model", "world_size")}
-    return asked | {"path": given[files[0]], "framework": CONFIGURATIONS[files[0]], "defined": defined(given["define"] or ())}
+    asked = {name: given[name] for name in ("cluster", "model", "world_size", "seq_len")}
+    plan = {name: value for name, value in asdict(degrees(given)).items() if given.get(name) is not None}
+    file = {"path": given[files[0]], "framework": CONFIGURATIONS[files[0]]}
+    return asked | file | {"degrees": plan, "defined": defined(given["define"] or ())}
 
 
 def defined(statements: Sequence[str]) -> dict[str, str]:
@@ -167,7 +177,7 @@ def defined(statements: Sequence[str]) -> dict[str, str]:
     made = {}
     for text in statements:
         name, separator, value = text.partition("=")
-        if not separator or not name.replace("_", "a").isalnum():
+        if not separator or not name.replace("_", "a").replace(".", "a").isalnum():
             raise UsageError(f"{text[:40]!r} is no NAME=VALUE", where="--define", hint="write --define NNODES=4")
         made[name] = value
     return made

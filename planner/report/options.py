@@ -94,6 +94,8 @@ Workers = Annotated[int | None, option(SEARCH, "threads to price with; the resul
 PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]
 Rank = Annotated[int | None, option(INPUTS, "which plan of the RESULT (1)", metavar="N", min=1)]
 MegatronArgs = Annotated[str | None, option(INPUTS, "price these Megatron-LM arguments: script, list, YAML", metavar="FILE")]
+TorchtitanToml = Annotated[str | None, option(INPUTS, "price this torchtitan 0.2 configuration", metavar="FILE")]
+DeepspeedJson = Annotated[str | None, option(INPUTS, "price this DeepSpeed configuration", metavar="FILE")]
 WorldSize = Annotated[int | None, option(INPUTS, "ranks the launch starts; default: as the file says", metavar="N", min=1)]
 Define = Annotated[list[str] | None, option(INPUTS, "a variable of the script: NNODES=4, or 1=PATH", metavar="NAME=VALUE")]
 Whole = "N"

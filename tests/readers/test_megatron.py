@@ -19,9 +19,13 @@ from shardwright.errors import (
 )
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.readers.estimating import estimate_megatron
+from shardwright.planner.readers.estimating import estimate_file
 from shardwright.planner.readers.megatron_files import read_megatron_file
 from shardwright.planner.readers.megatron_names import BOTH, LISTS, OFF, SWITCHES, VALUES
+
+
+def estimate_megatron(path: Path, cluster: str, **more: object):
+    return estimate_file("megatron", path, cluster, **more)
 
 
 @pytest.fixture

@@ -59,6 +59,16 @@ def flavor_of(spec: ModelSpec) -> Flavor | None:
     return next((flavor for flavor in _FLAVORS if _shape(_preset(flavor.preset)) == shape), None)
 
 
+def preset_of(family: str, flavor: str) -> str | None:
+    """The preset that has the shape of a flavor; None where there is none."""
+    return next((f.preset for f in _FLAVORS if (f.family, f.name) == (family, flavor)), None)
+
+
+def flavors_of(family: str) -> tuple[str, ...]:
+    """Flavors of a family that are known, or the families where it is none of them."""
+    return tuple(f.name for f in _FLAVORS if f.family == family) or tuple(sorted({f.family for f in _FLAVORS}))
+
+
 def flavor_names() -> str:
     """All presets that have a flavor, for messages."""
     return ", ".join(flavor.preset for flavor in _FLAVORS)
