@@ -34,12 +34,32 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What cannot be, told while reading.
+
+    Attributes:
+        rule, message, remedy: as in an estimate's `violations`.
+        settings: settings it is about; where a rule of the framework on one of them is broken, that rule says it.
+    """
+
+    rule: str
+    message: str
+    remedy: str
+    settings: frozenset[str] = frozenset()
+
+    def to_dict(self) -> dict[str, str]:
+        """One entry of an estimate's `violations`."""
+        return {"rule": self.rule, "message": self.message, "remedy": self.remedy}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """A user's configuration, ready to be priced.
 
     Attributes:
         source: the file.
         framework: one of `problem.FRAMEWORKS`.
+        version: its version, where the format tells it; None for the one named beside it, else the newest.
         graph: the model it describes, or the one that was named for it.
         seq_len: tokens a sequence.
         global_batch: sequences a step.
@@ -47,14 +67,14 @@ class Configuration:
         stack: the stack profile the file chooses; None for the framework's own.
         degrees: the plan.
         settings: everything else it sets, by the framework's own names; rules read them.
-        violations: what cannot be, found while reading, in the form of an estimate's `violations`.
-        covered: settings whose rules say the same as `violations`; where one of those rules does, they are left out.
+        found: what cannot be, told while reading.
         waived: rules that do not hold for this file, because the framework can express what it says.
         warnings: what was not read, or is priced as something else.
     """
 
     source: str
     framework: str
+    version: str | None = None
     graph: ModelGraph
     seq_len: int
     global_batch: int
@@ -64,12 +84,6 @@ class Configuration:
     stack: str | None = None
     degrees: Degrees
     settings: Mapping[str, Any] = field(default_factory=dict)
-    violations: tuple[dict[str, str], ...] = ()
-    covered: frozenset[str] = frozenset()
+    found: tuple[Finding, ...] = ()
     waived: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
-
-
-def violation(rule: str, message: str, remedy: str) -> dict[str, str]:
-    """One entry of an estimate's `violations`."""
-    return {"rule": rule, "message": message, "remedy": remedy}

@@ -22,7 +22,7 @@ from typing import Any
 from shardwright.errors import InvalidValueError
 from shardwright.models.catalog import load_model
 from shardwright.planner.plans import Degrees
-from shardwright.planner.readers.configuration import Beside, Configuration, violation
+from shardwright.planner.readers.configuration import Beside, Configuration, Finding
 from shardwright.planner.readers.documents import read_json
 from shardwright.planner.readers.stated import Stated, StatedSettings, typed
 
@@ -83,7 +83,7 @@ class _Batch:
     batch: int
     micro: int
     steps: int
-    broken: tuple[dict[str, str], ...] = ()
+    broken: tuple[Finding, ...] = ()
 
 
 def deepspeed_configuration(path: Path, beside: Beside) -> Configuration:
@@ -118,11 +118,14 @@ def deepspeed_configuration(path: Path, beside: Beside) -> Configuration:
         grad_dtype=_grad_dtype(settings),
         degrees=Degrees(tp=tp, cp=cp, pp=pp, micro_batch=batch.micro, zero=stage, **given),
         settings=derived | settings.values() | launched,
-        violations=(*_unknown(settings), *batch.broken, *_both(settings), *_heads(graph.spec.heads, cp)),
+        found=(*_unknown(settings), *batch.broken, *_both(settings), *_heads(graph.spec.heads, cp)),
         waived=frozenset(("deepspeed-axes",)) if settings.stated.keys() & _AXES else frozenset(),
-        covered=frozenset((_BATCH, _MICRO, _STEPS)) if batch.broken and not _unknown(settings) else frozenset(),
         warnings=_unpriced(settings, cp),
     )
+
+
+def _found(rule: str, message: str, remedy: str, *settings: str) -> Finding:
+    return Finding(rule=rule, message=message, remedy=remedy, settings=frozenset(settings))
 
 
 def _filled(settings: StatedSettings, defined: Mapping[str, str]) -> StatedSettings:
@@ -158,7 +161,7 @@ def _batch(settings: StatedSettings, dp: int) -> _Batch:
     step = max(micro * max(steps, 1) * dp, dp)
     near = max(round(batch / step), 1) * step
     remedy = f"set {_BATCH} {near}, or start the ranks that make it {batch}"
-    broken = (violation("deepspeed-batch-identity", f"{_BATCH} {batch} is not {product}", remedy),)
+    broken = (_found("deepspeed-batch-identity", f"{_BATCH} {batch} is not {product}", remedy, _BATCH, _MICRO, _STEPS),)
     return _Batch(batch=batch, micro=max(micro, 1), steps=max(steps, 1), broken=broken)
 
 
@@ -179,22 +182,22 @@ def _grad_dtype(settings: StatedSettings) -> str | None:
     return {"fp32": "fp32", "bf16": "bf16", "fp16": "bf16"}.get(word or "")
 
 
-def _heads(heads: int, size: int) -> tuple[dict[str, str], ...]:
+def _heads(heads: int, size: int) -> tuple[Finding, ...]:
     """Ulysses shares out the heads between sequence-parallel ranks."""
     if heads % size == 0:
         return ()
     near = max(d for d in range(1, min(size, heads) + 1) if heads % d == 0)
     message = f"{heads} attention heads cannot be shared by sequence_parallel_size {size}"
-    return (violation("deepspeed-ulysses-heads", message, f"set sequence_parallel_size {near}"),)
+    return (_found("deepspeed-ulysses-heads", message, f"set sequence_parallel_size {near}"),)
 
 
-def _both(settings: StatedSettings) -> tuple[dict[str, str], ...]:
+def _both(settings: StatedSettings) -> tuple[Finding, ...]:
     if settings.on("fp16.enabled") and (settings.on("bf16.enabled") or settings.on("bfloat16.enabled")):
-        return (violation("deepspeed-precision", "fp16 and bf16 are both enabled", "enable one of them"),)
+        return (_found("deepspeed-precision", "fp16 and bf16 are both enabled", "enable one of them"),)
     return ()
 
 
-def _unknown(settings: StatedSettings) -> tuple[dict[str, str], ...]:
+def _unknown(settings: StatedSettings) -> tuple[Finding, ...]:
     """Keys that DeepSpeed would pass over, or refuse inside `zero_optimization`."""
     made = []
     for name, one in settings.stated.items():
@@ -203,12 +206,12 @@ def _unknown(settings: StatedSettings) -> tuple[dict[str, str], ...]:
         if top not in KEYS and not one.where.startswith("--"):
             near = difflib.get_close_matches(top, KEYS, n=1, cutoff=0.6)
             remedy = f"write {near[0]}" if near else "leave it out"
-            made.append(violation("deepspeed-key", f"DeepSpeed passes over the key {top} in silence ({one.where})", remedy))
+            made.append(_found("deepspeed-key", f"DeepSpeed passes over the key {top} in silence ({one.where})", remedy))
         elif top == "zero_optimization" and inner and inner not in ZERO_KEYS:
             near = difflib.get_close_matches(inner, ZERO_KEYS, n=1, cutoff=0.6)
             remedy = f"write {near[0]}" if near else "leave it out"
-            made.append(violation("deepspeed-key", f"zero_optimization has no key {inner} ({one.where})", remedy))
-    return tuple({(one["message"].split("(")[0]): one for one in made}.values())
+            made.append(_found("deepspeed-key", f"zero_optimization has no key {inner} ({one.where})", remedy))
+    return tuple({(one.message.split("(")[0]): one for one in made}.values())
 
 
 def _unpriced(settings: StatedSettings, cp: int) -> tuple[str, ...]:

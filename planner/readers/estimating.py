@@ -9,7 +9,7 @@ beside it must be the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,13 @@ from typing import Any
 from shardwright.hardware.catalog import load_cluster
 from shardwright.planner.estimation import Estimate, estimate_problem
 from shardwright.planner.problem import PricingOptions, build_problem
-from shardwright.planner.readers.configuration import Beside, Configuration, violation
+from shardwright.planner.readers.configuration import Beside, Configuration
 from shardwright.planner.readers.deepspeed import deepspeed_configuration
 from shardwright.planner.readers.megatron import megatron_configuration
 from shardwright.planner.readers.torchtitan import torchtitan_configuration
 from shardwright.planner.rules.registry import RULES
 from shardwright.planner.rules.versions import checked_version
 
-LAUNCHED = "launch.world_size"
 READERS: Mapping[str, Callable[[Path, Beside], Configuration]] = {
     "megatron": megatron_configuration,
     "torchtitan": torchtitan_configuration,
@@ -84,6 +83,7 @@ def estimate_configuration(configuration: Configuration, cluster: str, options: 
         options=replace(
             options,
             framework=configuration.framework,
+            target_version=options.target_version or configuration.version,
             precision=configuration.precision,
             optimizer=configuration.optimizer,
             grad_dtype=configuration.grad_dtype,
@@ -92,17 +92,13 @@ def estimate_configuration(configuration: Configuration, cluster: str, options: 
     )
     data = estimate_problem(problem, configuration.degrees, configuration.settings).to_dict()
     reported = [broken for broken in data["violations"] if broken["rule"] not in configuration.waived]
-    broken = [*reported, *_unless_reported(configuration, reported, problem.cluster.gpus)]
+    broken = [*reported, *_unless_reported(configuration, reported)]
     data |= {"violations": broken, "feasible": not broken, "warnings": [*configuration.warnings, *data["warnings"]]}
     return Estimate(data=data)
 
 
-def _unless_reported(configuration: Configuration, reported: list[dict[str, str]], gpus: int) -> list[dict[str, str]]:
-    """What the reader found, where no rule of the framework says it already."""
-    read = {setting for broken in reported for rule in RULES if rule.id == broken["rule"] for setting in rule.settings}
-    made = [] if read & configuration.covered else list(configuration.violations)
-    launched = configuration.settings.get(LAUNCHED)
-    if launched is not None and launched != gpus and LAUNCHED not in read:
-        message = f"the launch starts {launched} ranks; the cluster has {gpus} GPUs"
-        made.append(violation("launch-world-size", message, f"start {gpus} ranks, or name a cluster of {launched} GPUs"))
-    return made
+def _unless_reported(configuration: Configuration, reported: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """What the reader found, where no rule of the framework on the same settings says it already."""
+    broken = {one["rule"] for one in reported}
+    read = {setting for rule in RULES if rule.id in broken for setting in rule.settings}
+    return [found.to_dict() for found in configuration.found if not found.settings & read]

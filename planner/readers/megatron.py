@@ -16,7 +16,6 @@ from shardwright.planner.readers.configuration import Beside, Configuration
 from shardwright.planner.readers.megatron_files import MegatronFile, read_megatron_file
 from shardwright.planner.readers.megatron_model import describes_model, model_mapping
 from shardwright.planner.readers.megatron_plan import (
-    SPLIT_SETTINGS,
     grouped_micro_batches,
     job_of,
     plan_of,
@@ -55,8 +54,7 @@ def megatron_configuration(path: Path, beside: Beside) -> Configuration:
         grad_dtype=job.grad_dtype,
         degrees=plan.degrees,
         settings=settings.values() | environment | ({} if ranks is None else {"launch.world_size": ranks}),
-        violations=plan.violations,
-        covered=SPLIT_SETTINGS,
+        found=plan.found,
         waived=frozenset(("interleaved-batch",))
         if grouped_micro_batches(settings, plan.degrees, batch, replicas)
         else frozenset(),

@@ -154,7 +154,7 @@ class _Reading:
             return
         if value is None:
             return
-        made: Value = tuple(map(str, value)) if isinstance(value, list) else value
+        made: Value = _listed(value) if option in LISTS or isinstance(value, list) else value
         if option in OFF and setting != name:
             made = not made if isinstance(made, bool) else False
         elif option in SWITCHES and made is False:
@@ -176,6 +176,13 @@ class _Reading:
         near = difflib.get_close_matches(bare, sorted(NAMES), n=1, cutoff=0.75)
         meant = f" (did you mean --{near[0]}?)" if near else ""
         self.warnings.append(f"{where}: Megatron-LM knows no {name[:80]}{meant}; it is not read")
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    """The words of a list, which YAML may hold as one text."""
+    if isinstance(value, str):
+        return tuple(value.strip("[]() ").replace(",", " ").split())
+    return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
 
 
 def setting_of(name: str) -> str:

@@ -19,7 +19,7 @@ from shardwright.errors import ShardwrightError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.megatron_splits import SplitFlags, stage_chunks
 from shardwright.planner.plans import Degrees
-from shardwright.planner.readers.configuration import violation
+from shardwright.planner.readers.configuration import Finding
 from shardwright.planner.readers.stated import StatedSettings
 
 SPLIT_SETTINGS = frozenset((
@@ -53,7 +53,7 @@ class Plan:
     """Degrees, and what of them cannot be."""
 
     degrees: Degrees
-    violations: tuple[dict[str, str], ...] = ()
+    found: tuple[Finding, ...] = ()
 
 
 def job_of(settings: StatedSettings) -> Job:
@@ -118,14 +118,15 @@ def plan_of(settings: StatedSettings, job: Job, spec: ModelSpec, *, newest_defau
     """
     tp = settings.whole("tensor_model_parallel_size", 1) or 1
     pp = settings.whole("pipeline_model_parallel_size", 1) or 1
+    settings.wholes("hierarchical_context_parallel_sizes")
     flags = split_flags(settings)
-    broken: tuple[dict[str, str], ...] = ()
+    found: tuple[Finding, ...] = ()
     try:
         chunks = stage_chunks(flags, layers=spec.layers, mtp_layers=spec.mtp_layers, pp=pp)
         vpp = len(chunks) // pp
     except ShardwrightError as error:
         place = f" ({error.where})" if error.where else ""
-        broken = (violation("megatron-split", error.message + place, error.hint),)
+        found = (Finding(rule="megatron-split", message=error.message + place, remedy=error.hint, settings=SPLIT_SETTINGS),)
         chunks, vpp = (), 1
     mode, recomputed = _recompute(settings, vpp)
     degrees = Degrees(
@@ -143,7 +144,7 @@ def plan_of(settings: StatedSettings, job: Job, spec: ModelSpec, *, newest_defau
         recompute_layers=recomputed,
         layers_per_stage=chunks or None,
     )
-    return Plan(degrees=degrees, violations=broken)
+    return Plan(degrees=degrees, found=found)
 
 
 def split_flags(settings: StatedSettings) -> SplitFlags:

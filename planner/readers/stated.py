@@ -76,6 +76,16 @@ class StatedSettings:
             raise InvalidValueError(f"{_shown(value)} is no such number", where=self.where(name), hint=hint)
         return value
 
+    def wholes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers of 1 or more."""
+        made = []
+        for word in self.words(name):
+            if not _WHOLE.fullmatch(word) or int(word) < 1:
+                hint = "give whole numbers of 1 or more"
+                raise InvalidValueError(f"{_shown(word)} is no such number", where=self.where(name), hint=hint)
+            made.append(int(word))
+        return tuple(made)
+
     def required(self, name: str, hint: str) -> int:
         """A whole number the file must state."""
         value = self.whole(name)

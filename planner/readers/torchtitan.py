@@ -25,7 +25,7 @@ from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
 from shardwright.planner.emit.torchtitan.flavors import flavors_of, preset_of
 from shardwright.planner.plans import Degrees
-from shardwright.planner.readers.configuration import Beside, Configuration, violation
+from shardwright.planner.readers.configuration import Beside, Configuration, Finding
 from shardwright.planner.readers.documents import read_toml
 from shardwright.planner.readers.stated import StatedSettings
 from shardwright.planner.readers.torchtitan_keys import MOVED, REWORDED, SECTIONS
@@ -43,6 +43,15 @@ _SCHEDULES: Mapping[str, tuple[str, str]] = {
 }
 _CONVERTERS = {"float8": "fp8-tensorwise", "mx": "mxfp8"}
 _P = "parallelism."
+_SHARD, _LOCAL = _P + "data_parallel_shard_degree", "training.local_batch_size"
+_STAGES = (
+    _P + "pipeline_parallel_layers_per_stage",
+    _P + "pipeline_parallel_first_stage_less_layers",
+    _P + "pipeline_parallel_last_stage_less_layers",
+    _P + "module_fqns_per_model_part",
+)
+VERSION = "0.2"
+"""The last version that reads TOML."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +63,7 @@ class _Mesh:
     pp: int
     replicate: int
     shard: int
-    broken: tuple[dict[str, str], ...]
+    broken: tuple[Finding, ...]
 
 
 def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
@@ -68,8 +77,8 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
     graph = _model(settings, beside)
     mesh = _mesh(settings, beside.gpus)
     chunks, schedule, broken, said = _pipeline(settings, mesh.pp, graph.layers)
-    local = settings.whole("training.local_batch_size", 8) or 8
-    dp = mesh.replicate * mesh.shard
+    local = settings.whole(_LOCAL, 8) or 8
+    dp = max(beside.gpus // (mesh.tp * mesh.cp * mesh.pp), 1)
     micro = (settings.whole(_P + "pipeline_parallel_microbatch_size", 1) or 1) if mesh.pp > 1 else local
     batch = settings.whole("training.global_batch_size", least=-1)
     mode, recomputed, waived = _recompute(settings, graph.layers, mesh.pp)
@@ -93,6 +102,7 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
     return Configuration(
         source=str(path),
         framework="torchtitan",
+        version=VERSION,
         graph=graph,
         seq_len=settings.whole("training.seq_len", 2048) or 2048,
         global_batch=whole,
@@ -100,10 +110,14 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
         stack=None if settings.on("compile.enable") else "torchtitan-eager",
         degrees=degrees,
         settings=settings.values() | ({} if beside.world_size is None else {"launch.world_size": beside.world_size}),
-        violations=(*_unknown(written), *mesh.broken, *broken, *_local(settings, mesh.pp, local, micro)),
+        found=(*_unknown(written), *mesh.broken, *broken, *_local(settings, mesh.pp, local, micro)),
         waived=waived | ({"torchtitan-zero"} if degrees.zero == 2 else set()),
         warnings=(*said, *_unpriced(settings, accumulated=accumulated)),
     )
+
+
+def _found(rule: str, message: str, remedy: str, *settings: str) -> Finding:
+    return Finding(rule=rule, message=message, remedy=remedy, settings=frozenset(settings))
 
 
 def _moved(settings: StatedSettings) -> StatedSettings:
@@ -131,15 +145,15 @@ def _mesh(settings: StatedSettings, gpus: int) -> _Mesh:
     names = ("tensor", "context", "pipeline", "data_parallel_replicate")
     keys = [f"{_P}{name}_parallel_degree" if "data" not in name else f"{_P}{name}_degree" for name in names]
     tp, cp, pp, replicate = (settings.whole(key, 1) or 1 for key in keys)
-    shard = settings.whole(_P + "data_parallel_shard_degree", -1, least=-1) or -1
+    shard = settings.whole(_SHARD, -1, least=-1) or -1
     rest = gpus // (tp * cp * pp * replicate)
     product = replicate * max(shard, 1) * cp * tp * pp
     wrong = gpus % (tp * cp * pp * replicate) != 0 or (shard > 0 and product != gpus)
-    broken: tuple[dict[str, str], ...] = ()
+    broken: tuple[Finding, ...] = ()
     if wrong and gpus % (tp * cp * pp) == 0:
         degrees = f"dp_replicate {replicate} · dp_shard {max(shard, 1)} · cp {cp} · tp {tp} · pp {pp} = {product}"
         remedy = "set data_parallel_shard_degree = -1" if rest else "lower the degrees"
-        broken = (violation("torchtitan-world-size", f"{degrees} is not the {gpus} GPUs", remedy),)
+        broken = (_found("torchtitan-world-size", f"{degrees} is not the {gpus} GPUs", remedy, *keys[3:], _SHARD),)
     return _Mesh(tp=tp, cp=cp, pp=pp, replicate=replicate, shard=max(rest, 1) if shard < 0 else shard, broken=broken)
 
 
@@ -153,7 +167,7 @@ def _zero(settings: StatedSettings, mesh: _Mesh) -> int:
 
 def _pipeline(
     settings: StatedSettings, pp: int, layers: int
-) -> tuple[tuple[int, ...], str | None, tuple[dict[str, str], ...], tuple[str, ...]]:
+) -> tuple[tuple[int, ...], str | None, tuple[Finding, ...], tuple[str, ...]]:
     """Layers of each stage, the schedule, what cannot be, what is priced as something else."""
     if pp == 1:
         return (), None, (), ()
@@ -168,7 +182,7 @@ def _pipeline(
         chunks = _named_layers(settings, layers) or stage_layers(settings, pp=pp, layers=layers, single=single)
         _check_stages(len(chunks), pp, single=single, name=name)
     except ConflictError as error:
-        return (), schedule if single else None, (violation("torchtitan-stages", error.message, error.hint),), ()
+        return (), schedule if single else None, (_found("torchtitan-split", error.message, error.hint, *_STAGES),), ()
     return chunks, schedule, (), (said,) if said else ()
 
 
@@ -243,15 +257,16 @@ def _precision(settings: StatedSettings) -> str:
     ]
 
 
-def _local(settings: StatedSettings, pp: int, local: int, micro: int) -> tuple[dict[str, str], ...]:
+def _local(settings: StatedSettings, pp: int, local: int, micro: int) -> tuple[Finding, ...]:
     """Under a pipeline the local batch is cut into micro-batches."""
     if pp == 1 or local % micro == 0:
         return ()
     message = f"a local batch of {local} cannot be cut into micro-batches of {micro}"
-    return (violation("torchtitan-micro-batch", message, f"set training.local_batch_size = {-(-local // micro) * micro}"),)
+    remedy = f"set {_LOCAL} = {-(-local // micro) * micro}"
+    return (_found("torchtitan-micro-batch", message, remedy, _LOCAL, _P + "pipeline_parallel_microbatch_size"),)
 
 
-def _unknown(settings: StatedSettings) -> tuple[dict[str, str], ...]:
+def _unknown(settings: StatedSettings) -> tuple[Finding, ...]:
     """Keys that torchtitan refuses, with what they are called now."""
     known = [f"{section}.{key}" for section, keys in SECTIONS.items() for key in keys]
     made = []
@@ -261,7 +276,7 @@ def _unknown(settings: StatedSettings) -> tuple[dict[str, str], ...]:
             continue
         near = [MOVED[name]] if name in MOVED else difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         remedy = f"write {near[0]}" if near else "leave it out"
-        made.append(violation("torchtitan-key", f"torchtitan 0.2 knows no key {name} ({one.where})", remedy))
+        made.append(_found("torchtitan-key", f"torchtitan 0.2 knows no key {name} ({one.where})", remedy))
     return tuple(made)
 
 

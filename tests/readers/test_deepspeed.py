@@ -87,7 +87,7 @@ def test_a_launch_of_one_rank_breaks_the_batch(priced) -> None:
     """The identity holds for the 8 GPUs, and the launcher starts one."""
     record = priced(ZERO3, world_size=1)
     messages = " ".join(one["message"] for one in record["violations"])
-    assert "starts 1 ranks" in messages
+    assert "1 ranks are launched" in messages
     assert "dp 1 = 32" in messages
     assert not record["feasible"]
 

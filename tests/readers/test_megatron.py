@@ -20,8 +20,10 @@ from shardwright.errors import (
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.readers.estimating import estimate_file
+from shardwright.planner.readers.megatron_arguments import setting_of
 from shardwright.planner.readers.megatron_files import read_megatron_file
 from shardwright.planner.readers.megatron_names import BOTH, LISTS, OFF, SWITCHES, VALUES
+from shardwright.planner.rules.registry import RULES
 
 
 def estimate_megatron(path: Path, cluster: str, **more: object):
@@ -332,6 +334,7 @@ def test_what_a_reader_should_know_is_said(saved) -> None:
         (MINIMAL.replace("--num-layers 8", "--num-layers $L"), InvalidValueError, "$L on line 1", "--num-layers"),
         (MINIMAL.replace("--num-layers 8", "--num-layers $(rm -rf /)"), InvalidValueError, "$(rm -rf /)", "--num-layers"),
         (MINIMAL.replace("--hidden-size 512", "--hidden-size 500"), InvalidValueError, "do not divide", "--hidden-size"),
+        (MINIMAL + " --hierarchical-context-parallel-sizes 2 x", InvalidValueError, "x is no", "--hierarchical"),
         (MINIMAL + " --normalization RMSnorm", UnknownNameError, "RMSnorm", "--normalization"),
         (MINIMAL + " --hybrid-override-pattern M-M*-", UnsupportedError, "hybrid_override_pattern", "--hybrid"),
         (MINIMAL + " --num-experts 4 --moe-layer-freq [0]*3", InvalidValueError, "3 entries for 8", "--moe-layer-freq"),
@@ -401,6 +404,32 @@ def test_any_arguments_are_read_or_refused(tmp_path_factory, words: list[str]) -
         assert error.message  # noqa: PT017 - both ends are fine
         return
     assert record["feasible"] is not None
+
+
+def test_any_value_of_what_rules_read_is_read_or_refused(tmp_path: Path) -> None:
+    read = {setting for rule in RULES if "megatron" in rule.targets for setting in rule.settings}
+    degrees = "--pipeline-model-parallel-size 2 --context-parallel-size 2 --num-experts 8 --disable-bias-linear"
+    for name in ALL:
+        if setting_of(name) in read and name in VALUES | LISTS:
+            for value in ("x", "-1"):
+                path = tmp_path / "a.json"
+                path.write_text(json.dumps([*MINIMAL.split(), *degrees.split(), f"--{name}", value]), encoding="utf-8")
+                try:
+                    record = estimate_megatron(path, "dgx-h100:1").to_dict()
+                except ShardwrightError as error:
+                    assert error.message  # noqa: PT017 - both ends are fine
+                else:
+                    assert record["feasible"] is not None
+
+
+def test_the_rank_order_of_a_dense_model(saved) -> None:
+    """The experts' mesh of a dense model has etp = tp unless told otherwise."""
+    text = f"{MINIMAL} --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --use-tp-pp-dp-mapping"
+    assert "megatron-rank-order" not in rules(estimate_megatron(saved(text), "dgx-h100:1").to_dict())
+    wider = f"{text} --context-parallel-size 2"
+    assert "megatron-rank-order" in rules(estimate_megatron(saved(wider), "dgx-h100:1").to_dict())
+    told = f"{wider} --expert-tensor-parallel-size 4"
+    assert "megatron-rank-order" not in rules(estimate_megatron(saved(told), "dgx-h100:1").to_dict())
 
 
 def test_every_option_takes_what_it_says(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from shardwright.planner.plans import BoolArray
+from shardwright.planner.plans import BoolArray, IntArray
 from shardwright.planner.rules.base import Candidate, Changes, Columns, Facts, Rule, closest, divisors
 from shardwright.planner.rules.declaring import MEGATRON, degree_rule, setting_rule
 from shardwright.planner.rules.settings import Settings
@@ -39,6 +39,12 @@ def _weights_off(s: Settings, c: Columns, f: Facts) -> BoolArray:
 def _instances_off(s: Settings, c: Columns, f: Facts) -> BoolArray:
     count = max(s.number(_INSTANCES), 1)
     return np.asarray(((c["dp"] * c["cp"]) % count != 0) | ((c["edp"] % count != 0) & (f.graph.spec.moe is not None)))
+
+
+def _experts_dp(s: Settings, c: Columns | Candidate, f: Facts) -> IntArray:
+    """Data-parallel degree of the experts' mesh, which Megatron lays out for dense models too (etp = tp unless given)."""
+    etp = c["etp"] if f.graph.spec.moe is not None else (s.number("expert_tensor_parallel_size") or c["tp"])
+    return np.asarray(c["tp"] * c["cp"] * c["dp"] // (etp * c["ep"]))
 
 
 def _fewer_instances(s: Settings, c: Candidate, f: Facts) -> Changes:
@@ -119,10 +125,12 @@ WORLD_RULES: tuple[Rule, ...] = (
     _args(
         "megatron-rank-order",
         "with the pipeline before data parallelism in the rank order, experts must have the data-parallel degree of the rest",
-        settings=("use_tp_pp_dp_mapping",),
-        reads=("pp", "dp", "edp"),
-        breaks=lambda s, c, f: s.on("use_tp_pp_dp_mapping") & (c["pp"] > 1) & (c["edp"] != c["dp"]),
-        message="--use-tp-pp-dp-mapping with pp {pp}, data parallelism of {dp} and of experts {edp}",
+        settings=("use_tp_pp_dp_mapping", "expert_tensor_parallel_size"),
+        reads=("tp", "cp", "pp", "dp", "ep", "etp"),
+        breaks=lambda s, c, f: s.on("use_tp_pp_dp_mapping") & (c["pp"] > 1) & (_experts_dp(s, c, f) != c["dp"]),
+        message=lambda s, c, f: (
+            f"--use-tp-pp-dp-mapping with pp {c['pp']}, data parallelism of {c['dp']} and of experts {_experts_dp(s, c, f)}"
+        ),
         mend={"use_tp_pp_dp_mapping": None},
     ),
     _args(
