@@ -251,7 +251,7 @@ def show(
 
 @app.command(cls=o.GroupedCommand)
 def topo(
-    files: Annotated[list[str], o.argument("FILES...", "dumps of machines and networks, or - for standard input")],
+    files: Annotated[list[str], o.argument("FILES", "dumps of machines and networks, or - for standard input")],
     output: Annotated[str | None, o.option(o.OUTPUT, "cluster YAML to write", "-o", "--output", metavar="FILE")] = None,
     node: Annotated[str | None, o.option(o.INPUTS, "node preset for what they leave open", metavar="NODE")] = None,
     device: Annotated[str | None, o.option(o.INPUTS, "device preset of the GPUs", metavar="DEVICE")] = None,
@@ -260,7 +260,8 @@ def topo(
     name: Annotated[str, o.option(o.INPUTS, "name of the cluster", metavar="NAME")] = "cluster",
 ) -> None:
     """Turn topology dumps into a cluster YAML."""
-    from shardwright.hardware.readers import TopoOptions, read_topology
+    from shardwright.hardware.readers import TopoOptions
+    from shardwright.hardware.readers import topo as read_topology
     from shardwright.hardware.readers.draft import write_draft
 
     options = TopoOptions(node=node, device=device, nodes=nodes, nic_gbps=nic_gbps, name=name)

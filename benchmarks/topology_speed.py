@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.hardware.catalog import read_cluster
-from shardwright.hardware.readers import TopoOptions, read_topology
+from shardwright.hardware.readers import TopoOptions, topo
 from shardwright.hardware.readers.draft import write_draft
 
 LEAF_HOSTS, LEAVES_A_GROUP, RAILS, SPINES = 20, 25, 8, 8
@@ -70,7 +70,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 def measured(name: str, text: str, folder: Path) -> dict[str, Any]:
     source, target = folder / f"{name}.txt", folder / f"{name}.yaml"
     source.write_text(text, encoding="utf-8")
-    draft, reading = timed(lambda: read_topology([str(source)], TopoOptions(node="dgx-h100")))
+    draft, reading = timed(lambda: topo([str(source)], TopoOptions(node="dgx-h100")))
     _, writing = timed(lambda: write_draft(draft, str(target), [str(source)]))
     cluster, back = timed(lambda: read_cluster(target))
     sizes = {"dump_lines": text.count("\n"), "yaml_lines": target.read_text(encoding="utf-8").count("\n")}

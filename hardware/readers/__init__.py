@@ -1,6 +1,6 @@
 """Topology dumps to a cluster: each format in a module of its own, told apart by content, joined into one cluster YAML.
 
-read_topology(files, options) -> Draft      what `shardwright topo FILES... -o cluster.yaml` calls
+topo(files, options) -> Draft      what `shardwright topo FILES... -o cluster.yaml` calls
 read_text(text, source)       -> Reading    one text
 """
 
@@ -19,7 +19,7 @@ from shardwright.hardware.readers.draft import Draft
 from shardwright.hardware.readers.registry import READERS
 from shardwright.hardware.readers.text import plain
 
-__all__ = ["READERS", "Draft", "Reading", "TopoOptions", "read_text", "read_topology"]
+__all__ = ["READERS", "Draft", "Reading", "TopoOptions", "read_text", "topo"]
 
 LIMIT_BYTES = 64 * 2**20
 MAX_FILES = 10_000
@@ -31,7 +31,7 @@ _NOT_TOPOLOGY = (
 )
 
 
-def read_topology(files: Sequence[str], options: TopoOptions | None = None) -> Draft:
+def topo(files: Sequence[str], options: TopoOptions | None = None) -> Draft:
     """The cluster that some dumps describe together.
 
     Args:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwright import errors as errors
     from shardwright.hardware.catalog import load_cluster as load_cluster
+    from shardwright.hardware.readers import TopoOptions as TopoOptions
+    from shardwright.hardware.readers import topo as topo
     from shardwright.models.catalog import load_model as load_model
     from shardwright.planner.estimation import estimate as estimate
     from shardwright.planner.estimation import estimate_plan as estimate_plan
@@ -37,12 +39,15 @@ _PLACES = {
     "SearchOptions": "shardwright.planner.search.options",
     "load_model": "shardwright.models.catalog",
     "load_cluster": "shardwright.hardware.catalog",
+    "topo": "shardwright.hardware.readers",
+    "TopoOptions": "shardwright.hardware.readers",
 }
 
 __all__ = [
     "Degrees",
     "PricingOptions",
     "SearchOptions",
+    "TopoOptions",
     "__version__",
     "errors",
     "estimate",
@@ -50,6 +55,7 @@ __all__ = [
     "load_cluster",
     "load_model",
     "plan",
+    "topo",
     "validate",
 ]
 

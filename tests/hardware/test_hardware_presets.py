@@ -146,3 +146,9 @@ def test_every_device_names_a_kernel_fit_that_exists() -> None:
     folder = files("shardwright.hardware").joinpath("presets", "kernels")
     known = {p.name.removesuffix(".yaml") for p in folder.iterdir()}
     assert {load_device(d).kernels for d in device_ids()} <= known
+
+
+@pytest.mark.parametrize(("device", "link", "rate"), [("t4", "pcie", 16e9), ("a100", "pcie", 32e9), ("a100", "scaleup", 300e9)])
+def test_rates_are_one_way(device: str, link: str, rate: float) -> None:
+    """PCIe 4.0 x16 is sold as 64 GB/s and NVLink 3 as 600 GB/s: both ways together."""
+    assert getattr(load_device(device), f"{link}_bytes_per_s") == rate

@@ -100,6 +100,24 @@ def test_two_gpus_share_a_card_and_gpus_without_one_take_turns() -> None:
     ]
 
 
+def test_four_cards_beside_every_other_gpu() -> None:
+    """GPUs 0, 2, 4 and 6 have a card beside them, the others reach one of their socket: two GPUs share each card."""
+    names = [*(f"GPU{i}" for i in range(8)), *(f"NIC{i}" for i in range(4))]
+
+    def cell(a: int, b: int) -> str:
+        a, b = min(a, b), max(a, b)
+        if b < 8:
+            return "X" if a == b else "NV12"
+        if a < 8:
+            return "PIX" if a == 2 * (b - 8) else "NODE" if a // 4 == (b - 8) // 2 else "SYS"
+        return "X" if a == b else "NODE" if (a - 8) // 2 == (b - 8) // 2 else "SYS"
+
+    cells = [[cell(a, b) for b in range(12)] for a in range(12)]
+    layout = machine(topo_matrix(names, cells, per_socket=4)).layout
+    assert [nic.gpus for nic in layout.nics] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert [nic.socket for nic in layout.nics] == [0, 0, 1, 1]
+
+
 def test_pcie_box() -> None:
     found = machine(simple_matrix(4, 0, links=""))
     assert found.layout.islands == ((0,), (1,), (2,), (3,))

@@ -7,7 +7,7 @@ import pytest
 
 from shardwright.errors import DamagedFileError, UnsupportedError
 from shardwright.hardware.catalog import read_cluster, write_cluster
-from shardwright.hardware.readers import Draft, TopoOptions, read_topology
+from shardwright.hardware.readers import Draft, TopoOptions, topo
 from shardwright.hardware.readers.draft import write_draft
 
 DATA = os.environ.get("SHARDWRIGHT_REFERENCE_DATA")
@@ -18,7 +18,7 @@ DAMAGED = "ibnetdiscover_truncated_or_bad.out"
 
 
 def read(name: str, **options: object) -> Draft:
-    return read_topology([str(INPUTS / name)], TopoOptions(**options))  # type: ignore[arg-type]
+    return topo([str(INPUTS / name)], TopoOptions(**options))  # type: ignore[arg-type]
 
 
 def layout(name: str, **options: object) -> dict[str, object]:
@@ -28,7 +28,7 @@ def layout(name: str, **options: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.name != DAMAGED], ids=lambda p: p.name)
 def test_every_file_is_read_and_read_back(path: Path, tmp_path: Path) -> None:
-    draft = read_topology([str(path)], TopoOptions(node="dgx-a100-80g"))
+    draft = topo([str(path)], TopoOptions(node="dgx-a100-80g"))
     written = tmp_path / "cluster.yaml"
     write_draft(draft, str(written), [])
     cluster = read_cluster(written)
@@ -45,7 +45,7 @@ def test_a_damaged_fabric_names_line_and_reason() -> None:
 def test_logs_of_measurements_belong_elsewhere() -> None:
     for path in sorted((INPUTS / "nccl_tests").glob("*")):
         with pytest.raises(UnsupportedError, match="nccl-tests"):
-            read_topology([str(path)])
+            topo([str(path)])
 
 
 def test_eight_gpus_with_twelve_cards() -> None:
@@ -107,7 +107,7 @@ def test_trees_and_blocks() -> None:
 
 
 def test_a_machine_and_a_tree_from_different_places() -> None:
-    draft = read_topology(
+    draft = topo(
         [str(INPUTS / "topo_m/h100_8gpu_9nic.txt"), str(INPUTS / "slurm/topology_tree_case3.conf")],
         TopoOptions(device="h100", nic_gbps=400),
     )
