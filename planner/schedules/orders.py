@@ -171,22 +171,19 @@ def turns(vpp: int, micro_batches: int, group: int) -> tuple[IntArray, IntArray]
     return chunk[by_turn], micro_batch[by_turn]
 
 
-Operation = tuple[int, int, int, bool]
-"""Phase, chunk and micro-batch, and whether it runs together with the next one."""
-
-
-def from_lists(pp: int, vpp: int, micro_batches: int, ranks: Sequence[Sequence[Operation]]) -> Order:
+def from_lists(pp: int, vpp: int, micro_batches: int, ranks: Sequence[IntArray]) -> Order:
     """A folded order from the operations of every rank.
 
     Args:
         pp: pipeline ranks.
         vpp: chunks a rank.
         micro_batches: micro-batches.
-        ranks: the operations of every rank.
+        ranks: of every rank, phase, chunk and micro-batch of each operation and whether it runs together with the next,
+            [operations, 4].
     """
     made = np.full((4, pp, max(len(operations) for operations in ranks)), NONE, dtype=np.int64)
     for rank, operations in enumerate(ranks):
-        made[:, rank, : len(operations)] = np.array(operations, dtype=np.int64).T
+        made[:, rank, : len(operations)] = operations.T
     phase, chunk, micro_batch, together = made
     rank_column = np.arange(pp)[:, None]
     stage = np.where(chunk % 2 == 1, (chunk + 1) * pp - 1 - rank_column, chunk * pp + rank_column)

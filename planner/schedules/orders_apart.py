@@ -18,18 +18,15 @@ forward pass of one chunk together with the backward pass of the other, written 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-
 import numpy as np
 
 from shardwright.errors import InvalidValueError
+from shardwright.planner.plans import IntArray
 from shardwright.planner.schedules.orders import (
     BACKWARD,
     FORWARD,
     INPUT,
     WEIGHT,
-    Operation,
     Order,
     from_lists,
     require,
@@ -39,6 +36,8 @@ from shardwright.planner.schedules.orders import (
 
 LETTERS = {"F": FORWARD, "B": BACKWARD, "I": INPUT, "W": WEIGHT}
 Words = list[tuple[str, int]]
+OLDEST = -1
+"""Chunk of a weight gradient that is whichever has waited longest."""
 
 
 def zb_h1_order(pp: int, micro_batches: int) -> Order:
@@ -137,34 +136,26 @@ def _dualpipe_v(pp: int, rank: int, micro_batches: int) -> Words:
     ]
 
 
-def numbered(words: Words, micro_batches: int) -> list[Operation]:
-    """Operations of a rank; micro-batches that are not there are left out.
+def numbered(words: Words, micro_batches: int) -> IntArray:
+    """Operations of a rank, as `orders.from_lists` reads them; micro-batches that are not there are left out.
 
     Args:
         words: operations of a rank, and how often each group of them is repeated.
         micro_batches: micro-batches there are.
     """
-    counts: dict[tuple[str, int], int] = {}
-    waiting: deque[tuple[int, int]] = deque()
-    made = []
-    for word, pairs in _spelled(words):
-        if word == "W":
-            chunk, micro_batch = waiting.popleft()
-        else:
-            chunk = int(word[1])
-            kind = ("I" if word[0] == "B" else word[0], chunk)
-            micro_batch = counts.get(kind, 0)
-            counts[kind] = micro_batch + 1
-        if word[0] == "I":
-            waiting.append((chunk, micro_batch))
-        if micro_batch < micro_batches:
-            made.append((LETTERS[word[0]], chunk, micro_batch, pairs))
-    return made
+    phase, chunk, pairs = np.concatenate([np.tile(_spelled(group), max(times, 0)) for group, times in words], axis=1)
+    counted, micro_batch = np.where(phase == BACKWARD, INPUT, phase), np.zeros_like(phase)
+    for kind in (FORWARD, INPUT, WEIGHT):
+        for own in (0, 1):
+            at = np.flatnonzero((counted == kind) & (chunk == own))
+            micro_batch[at] = np.arange(len(at))
+    late = np.flatnonzero(chunk == OLDEST)
+    first = np.flatnonzero(phase == INPUT)[: len(late)]
+    chunk[late], micro_batch[late] = chunk[first], micro_batch[first]
+    return np.asarray(np.stack((phase, chunk, micro_batch, pairs), axis=1)[micro_batch < micro_batches])
 
 
-def _spelled(words: Words) -> Iterable[tuple[str, bool]]:
-    """Words one by one, and whether each runs together with the next."""
-    for group, times in words:
-        spelled = [(word[:2], word.endswith("+")) for word in group.replace("+", "+ ").split()]
-        for _ in range(times):
-            yield from spelled
+def _spelled(group: str) -> IntArray:
+    """Phase, chunk, and whether it runs together with the next, of each word of a group, [3, words]."""
+    words = [(word[:2], word.endswith("+")) for word in group.replace("+", "+ ").split()]
+    return np.array([(LETTERS[word[0]], int(word[1]) if word[1:] else OLDEST, pairs) for word, pairs in words]).T
