@@ -23,6 +23,9 @@ from shardwright.planner.readers.shell_walk import Word, directives_of, read_scr
 from shardwright.planner.readers.stated import StatedSettings
 
 _ENVIRONMENT = frozenset(("env_vars", "env", "environment", "environment_vars"))
+LIMIT_BYTES = 2**20
+"""Largest file that is read; scripts have a few kB."""
+
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _LAUNCH = {"devices": "gpus", "num_nodes": "nodes", "nproc_per_node": "gpus", "nnodes": "nodes", "gpus_per_node": "gpus"}
 
@@ -57,7 +60,7 @@ def read_megatron_file(path: Path, defined: Mapping[str, str] | None = None) -> 
         DamagedFileError: it cannot be read, or holds no arguments.
         InvalidValueError: a value that is none.
     """
-    text = read_text(path)
+    text = read_text(path, limit_bytes=LIMIT_BYTES)
     suffix, start = path.suffix.lower(), text.lstrip()[:1]
     if suffix in {".yaml", ".yml"}:
         return _checked(_mapping(parse_yaml(text, path.name)), path)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardwright.planner.estimation import estimate_plan as estimate_plan
     from shardwright.planner.plans import Degrees as Degrees
     from shardwright.planner.problem import PricingOptions as PricingOptions
+    from shardwright.planner.readers.estimating import estimate_file as estimate_file
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
     from shardwright.planner.validation import validate as validate
@@ -33,6 +34,7 @@ _PLACES = {
     "plan": "shardwright.planner.search.run",
     "estimate": "shardwright.planner.estimation",
     "estimate_plan": "shardwright.planner.estimation",
+    "estimate_file": "shardwright.planner.readers.estimating",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
@@ -51,6 +53,7 @@ __all__ = [
     "__version__",
     "errors",
     "estimate",
+    "estimate_file",
     "estimate_plan",
     "load_cluster",
     "load_model",
