@@ -1,13 +1,14 @@
-"""Fits the constants of ``hardware/presets/fabrics`` to public measurements and reports the error on held-out series.
+"""Fits the constants of ``hardware/presets/fabrics`` to public measurements and prints the error on held-out series.
 
     python benchmarks/fit_collectives.py --data FOLDER [--only nvlink4,infiniband] [--write]
 
 The measured times are priced by the package itself (`collective_s`), so what is fitted is what is used. Residuals are
 log(predicted / measured) with a soft L1 loss, half weight below 64 KiB, and a weak pull of every constant towards its
-prior (needed where a fabric has few rows). Hold-out is by series, never by row: every series is predicted once with
-constants fitted to the others, and the medians of those errors are written beside the constants.
+prior (needed where a fabric has few rows): general figures, NCCL's own latencies, or what fits all fabrics of a family.
+Hold-out is by series, never by row: every series is predicted once with constants fitted to the others. The medians of
+those errors are written beside the constants; `collective_report` prints them by reach, fabric and device.
 
-Local fabrics are fitted first (single-node rows), then networks (multi-node rows) with the local curves fixed.
+Local fabrics are fitted first (single-node rows), then networks (multi-node rows) with the local curves of the tree fixed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from collective_report import Report
 from collective_rows import Row, all_rows
 from scipy.optimize import least_squares
 
@@ -33,15 +35,22 @@ Price = Callable[[Sequence[Row], Curves], np.ndarray]
 PULL = 0.05
 PRESETS = Path(__file__).parents[1] / "hardware" / "presets" / "fabrics"
 SMALL_BYTES = 64 * 1024
-FIELDS = ("alpha_s", "hop_s", "efficiency", "rank_power", "ramp_bytes", "ramp_power")
+LOCAL_FIELDS = ("alpha_s", "hop_s", "efficiency", "rank_power", "ramp_bytes", "ramp_power")
+NETWORK_FIELDS = ("alpha_s", "hop_s", "efficiency", "ramp_bytes", "ramp_power", "node_power")
+FURTHER = ("quick_share", "bulk_step_s", "post_s")  # fitted where the prior has them
 LOW = {"alpha_s": 1e-7, "hop_s": 1e-8, "efficiency": 0.02, "rank_power": -0.6, "ramp_bytes": 1e2, "ramp_power": 0.2}
+LOW |= {"post_s": 1e-8, "node_power": 0.0, "quick_share": 0.02, "bulk_step_s": 1e-8}
 HIGH = {"alpha_s": 3e-4, "hop_s": 2e-4, "efficiency": 1.0, "rank_power": 0.6, "ramp_bytes": 1e9, "ramp_power": 1.0}
+HIGH |= {"post_s": 6e-6, "node_power": 0.3, "quick_share": 0.6, "bulk_step_s": 5e-4}
 SPREAD = {"alpha_s": 1.0, "hop_s": 1.0, "efficiency": 0.3, "rank_power": 0.3, "ramp_bytes": 2.0, "ramp_power": 0.3}
+SPREAD |= {"post_s": 1.0, "node_power": 0.05, "quick_share": 0.5, "bulk_step_s": 1.0}
+OPTIONAL = ("rank_power", "node_power", *FURTHER)  # written where they are not zero
+PLAIN = ("rank_power", "ramp_power", "node_power")  # the others are fitted as logarithms
 # Held near their priors, for want of rows: trees over many nodes were measured on one fabric only (NCCL's own latency is
-# taken elsewhere), sends inside a node in one run only (the ramp of all-to-all is taken).
+# the prior), sends inside a node in one run only (the ramp of all-to-all is taken).
 TIGHT = {
-    ("tree", "alpha_s"): 0.02,
-    ("tree", "hop_s"): 0.02,
+    ("tree", "alpha_s"): 0.3,
+    ("tree", "hop_s"): 0.3,
     ("in_switch", "alpha_s"): 0.02,
     ("in_switch", "hop_s"): 0.02,
     ("send", "ramp_bytes"): 0.02,
@@ -56,14 +65,20 @@ LOCAL_PRIOR: dict[str, Curve] = {
     "exchange": Curve(alpha_s=10e-6, hop_s=0.2e-6, efficiency=0.7, rank_power=0.2, ramp_bytes=3e6, ramp_power=0.6),
     "send": Curve(alpha_s=8e-6, hop_s=1e-8, efficiency=0.8, ramp_bytes=4e6, ramp_power=0.6),
 }
+TREE = {"quick_share": 0.3, "bulk_step_s": 10e-6}
+RING = {"quick_share": 0.4, "bulk_step_s": 10e-6, "post_s": 2e-6}
 NETWORK_PRIOR: dict[str, Curve] = {
-    "ring": Curve(alpha_s=20e-6, hop_s=20e-6, efficiency=0.9, ramp_bytes=1e5, ramp_power=0.7),
-    "tree": Curve(alpha_s=20e-6, hop_s=8e-6, efficiency=0.9, ramp_bytes=1e6, ramp_power=0.6),
+    # Latencies of NCCL's tuning model: base and hop of a tree (LL), a ring's hop between LL (2.7 us) and Simple (14 us),
+    # 1 us (Intel, Arm) or 2 us (AMD) for posting a message, three times that for large ones.
+    "ring": Curve(alpha_s=6.6e-6, hop_s=10e-6, efficiency=0.9, ramp_bytes=1e5, ramp_power=0.7, node_power=0.02, **RING),
+    "tree": Curve(alpha_s=6.8e-6, hop_s=5e-6, efficiency=0.9, ramp_bytes=1e6, ramp_power=0.6, node_power=0.02, **TREE),
     # 8 nodes of H100 with SHARP: a pass mark of 450 GB/s bus bandwidth (Azure), so 0.6 of 400 GB/s a node.
     "in_switch": Curve(alpha_s=15e-6, hop_s=5e-6, efficiency=0.6, ramp_bytes=1e6, ramp_power=0.6),
-    "exchange": Curve(alpha_s=20e-6, hop_s=4e-6, efficiency=0.9, ramp_bytes=2e4, ramp_power=0.7),
+    "exchange": Curve(alpha_s=20e-6, hop_s=4e-6, efficiency=0.9, ramp_bytes=2e4, ramp_power=0.7, node_power=0.02),
     "send": Curve(alpha_s=15e-6, hop_s=1e-8, efficiency=0.9, ramp_bytes=1e6, ramp_power=0.8),
 }
+TWO_PROTOCOLS = ("slingshot",)
+HOP_S = {"efa": 15.5e-6}  # latency of a message that the provider states for its SRD transport (HPC blog, 2018)
 IN_SWITCH = {"nvlink4": 5, "nvlink5": 6}
 
 
@@ -127,24 +142,34 @@ def _with_curves(fabric: Fabric, local: Mapping[str, Curves], network: Mapping[s
     return dataclasses.replace(fabric, scaleup=inner(fabric.scaleup), host=inner(fabric.host), network=net)
 
 
+def fields_of(name: str, prior: Curves) -> tuple[str, ...]:
+    """The constants that are fitted of a curve: those of networks where the prior speaks of several nodes."""
+    curve = prior[name]
+    own = NETWORK_FIELDS if curve.node_power > 0 or name == "in_switch" else LOCAL_FIELDS
+    return own + tuple(f for f in FURTHER if getattr(curve, f) > 0)
+
+
+def _names(prior: Curves) -> list[tuple[str, str]]:
+    return [(name, field) for name in sorted(prior) for field in fields_of(name, prior)]
+
+
 def pack(curves: Curves) -> np.ndarray:
-    return np.array([_squash(f, getattr(curves[name], f)) for name in sorted(curves) for f in FIELDS])
+    return np.array([_squash(field, getattr(curves[name], field)) for name, field in _names(curves)])
 
 
 def unpack(values: np.ndarray, like: Curves) -> dict[str, Curve]:
-    made, it = {}, iter(values)
-    for name in sorted(like):
-        fields = {f: _stretch(f, next(it)) for f in FIELDS}
-        made[name] = Curve(**fields, min_ranks=like[name].min_ranks)
-    return made
+    changes: dict[str, dict[str, float]] = defaultdict(dict)
+    for (name, field), value in zip(_names(like), values, strict=True):
+        changes[name][field] = _stretch(field, value)
+    return {name: dataclasses.replace(like[name], **changes[name]) for name in like}
 
 
 def _squash(field: str, value: float) -> float:
-    return value if field in ("rank_power", "ramp_power") else float(np.log(max(value, LOW[field])))
+    return value if field in PLAIN else float(np.log(max(value, LOW[field])))
 
 
 def _stretch(field: str, value: float) -> float:
-    plain = value if field in ("rank_power", "ramp_power") else float(np.exp(value))
+    plain = value if field in PLAIN else float(np.exp(value))
     return float(np.clip(plain, LOW[field], HIGH[field]))
 
 
@@ -175,8 +200,8 @@ def fit_part(rows: Sequence[Row], prior: Curves, price: Price, pull: float) -> d
     measured = np.log([r.time_s for r in rows])
     weight = np.where(np.array([r.message_bytes for r in rows]) < SMALL_BYTES, 0.5, 1.0) * _series_weights(rows)
     start = pack(prior)
-    spread = np.array([SPREAD[f] * TIGHT.get((name, f), 1.0) for name in sorted(prior) for f in FIELDS])
-    bounds = [np.array([_squash(f, edge[f]) for _ in prior for f in FIELDS]) for edge in (LOW, HIGH)]
+    spread = np.array([SPREAD[f] * TIGHT.get((name, f), 1.0) for name, f in _names(prior)])
+    bounds = [np.array([_squash(f, edge[f]) for _, f in _names(prior)]) for edge in (LOW, HIGH)]
 
     def residuals(values: np.ndarray) -> np.ndarray:
         error = (np.log(price(rows, unpack(values, prior))) - measured) * weight
@@ -204,6 +229,46 @@ def local_rows(rows: Sequence[Row], preset: str) -> list[Row]:
     return [r for r in rows if r.nodes <= load_node(r.node).nodes_per_domain and _local_preset(r.node) == preset]
 
 
+FAMILIES = {"roce": ("roce", "gib"), "gib": ("roce", "gib")}
+"""Fabrics of one kind: constants of each are drawn to those that fit all of them."""
+
+
+class Family:
+    """Prices and fits one fabric, drawn to what fits the rows of its whole family."""
+
+    def __init__(self, kind: str, preset: str, rows: Sequence[Row]) -> None:
+        self.local = kind == "scale-up"
+        own = local_rows if self.local else network_rows
+        self.prior = _local_prior(preset) if self.local else _network_prior(preset)
+        self.members = FAMILIES.get(preset, (preset,))
+        self.rows = own(rows, preset)
+        self.shared = [r for name in self.members if len(self.members) > 1 for r in own(rows, name)]
+
+    def price(self, rows: Sequence[Row], curves: Curves) -> np.ndarray:
+        """Predicted seconds of each row."""
+        each = dict.fromkeys(self.members, curves)
+        return priced(rows, each, {}) if self.local else priced(rows, {}, each)
+
+    def fit(self, without: Sequence[str] = ()) -> dict[str, Curve]:
+        """The curves, fitted to the series outside `without`."""
+        shared, own = ([r for r in some if r.series not in without] for some in (self.shared, self.rows))
+        prior = fit(shared, self.prior, self.price) if shared else dict(self.prior)
+        return fit(own, prior, self.price) if own else prior
+
+    def held_out(self) -> np.ndarray:
+        """log(predicted / measured) of every row, each predicted from the other folds of series."""
+        error = np.zeros(len(self.rows))
+        for part in folds(self.rows):
+            index = [i for i, r in enumerate(self.rows) if r.series in part]
+            error[index] = self.error(self.fit(part), index)
+        return error
+
+    def error(self, curves: Curves, index: Sequence[int] | None = None) -> np.ndarray:
+        """log(predicted / measured) of the rows of an index, or of all."""
+        some = [self.rows[i] for i in (range(len(self.rows)) if index is None else index)]
+        return np.log(self.price(some, curves)) - np.log([r.time_s for r in some])
+
+
 def network_rows(rows: Sequence[Row], preset: str) -> list[Row]:
     return [r for r in rows if r.nodes > load_node(r.node).nodes_per_domain and load_node(r.node).fabric == preset]
 
@@ -223,17 +288,6 @@ def folds(rows: Sequence[Row]) -> list[set[str]]:
         least = min(range(len(parts)), key=lambda i: parts[i][0])
         parts[least] = (parts[least][0] + count[series], parts[least][1] | {series})
     return [p for _, p in parts]
-
-
-def held_out(rows: Sequence[Row], prior: Curves, price: Price) -> np.ndarray:
-    """log(predicted / measured) of every row, each predicted from the other folds of series."""
-    error = np.zeros(len(rows))
-    for part in folds(rows):
-        seen = [r for r in rows if r.series not in part]
-        index = [i for i, r in enumerate(rows) if r.series in part]
-        curves = fit(seen, prior, price) if seen else dict(prior)
-        error[index] = np.log(price([rows[i] for i in index], curves)) - np.log([rows[i].time_s for i in index])
-    return error
 
 
 def summary(rows: Sequence[Row], error: np.ndarray) -> dict[str, dict[str, float]]:
@@ -282,12 +336,15 @@ def text_of(kind: str, rows: Sequence[Row], curves: Curves, errors: Mapping[str,
 
 
 def _curve_text(curve: Curve) -> str:
-    shown = [f"{f}: {_plain(f, getattr(curve, f)):.4g}" for f in FIELDS]
+    values = {f: _plain(f, getattr(curve, f)) for f in (*LOCAL_FIELDS, *OPTIONAL[1:])}
+    shown = [f"{f}: {value:.4g}" for f, value in values.items() if value or f not in OPTIONAL]
     return ", ".join(shown + ([f"min_ranks: {curve.min_ranks}"] if curve.min_ranks != 2 else []))
 
 
 def _plain(field: str, value: float) -> float:
-    return 0.0 if (value <= LOW[field] * 1.001 and field == "hop_s") or abs(value) < 1e-9 else value
+    """The value, or 0 where the fit left it at its lower edge."""
+    least = {"hop_s": LOW["hop_s"] * 1.001, "rank_power": 1e-5, "node_power": 1e-5}.get(field, 0.0)
+    return 0.0 if abs(value) <= least else value
 
 
 def source_text(rows: Sequence[Row]) -> str:
@@ -295,6 +352,10 @@ def source_text(rows: Sequence[Row]) -> str:
     named = [names.get(o, "public nccl-tests logs") for o in sorted({r.origin for r in rows})]
     nodes = ", ".join(sorted({r.node for r in rows}))
     return f"{', '.join(dict.fromkeys(named))} on {nodes}; fitted by benchmarks/fit_collectives.py"
+
+
+LOCAL = ("nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", "pcie")
+NETWORKS = ("infiniband", "roce", "gib", "efa", "slingshot", "gpudirect-tcpx")
 
 
 def main() -> None:
@@ -305,12 +366,12 @@ def main() -> None:
     args = parser.parse_args()
     rows = all_rows(args.data)
     wanted = {w for w in args.only.split(",") if w}
-    for preset in ("nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", "pcie"):
-        if not wanted or preset in wanted:
-            _run("scale-up", preset, local_rows(rows, preset), _local_prior(preset), args.write)
-    for preset in ("infiniband", "roce", "efa", "slingshot", "gpudirect-tcpx"):
-        if not wanted or preset in wanted:
-            _run("network", preset, network_rows(rows, preset), _network_prior(preset), args.write)
+    report = Report()
+    for kind, presets in (("scale-up", LOCAL), ("network", NETWORKS)):
+        for preset in presets:
+            if not wanted or preset in wanted:
+                _run(kind, preset, Family(kind, preset, rows), report, args.write)
+    print(report.text())
 
 
 def _local_prior(preset: str) -> dict[str, Curve]:
@@ -320,32 +381,30 @@ def _local_prior(preset: str) -> dict[str, Curve]:
     else:
         del prior["in_switch_reduce"]
     if preset == "pcie":
-        prior = {k: dataclasses.replace(c, efficiency=0.5, rank_power=0.0) for k, c in prior.items()}
+        # A fourteenth of the rate of NVLink: so is the message at which latency and transport are alike.
+        prior = {k: dataclasses.replace(c, efficiency=0.7, rank_power=0.0, ramp_bytes=2e5) for k, c in prior.items()}
     return prior
 
 
 def _network_prior(preset: str) -> dict[str, Curve]:
-    """Only InfiniBand switches are set up to reduce."""
-    return {k: c for k, c in NETWORK_PRIOR.items() if k != "in_switch" or preset == "infiniband"}
+    """Only InfiniBand switches are set up to reduce; two protocols are told apart where rows over many nodes allow it."""
+    prior = {k: c for k, c in NETWORK_PRIOR.items() if k != "in_switch" or preset == "infiniband"}
+    if preset not in TWO_PROTOCOLS:
+        prior |= {k: dataclasses.replace(prior[k], quick_share=0.0, bulk_step_s=0.0) for k in ("ring", "tree")}
+    if preset in HOP_S:
+        prior |= {k: dataclasses.replace(prior[k], hop_s=HOP_S[preset]) for k in ("ring", "tree")}
+    return prior
 
 
-def _run(kind: str, preset: str, rows: list[Row], prior: dict[str, Curve], write: bool) -> None:
+def _run(kind: str, preset: str, family: Family, report: Report, write: bool) -> None:
+    rows = family.rows
     if not rows:
-        print(preset, "no rows")
         return
-    if kind == "scale-up":
-        price = lambda some, curves: priced(some, {preset: curves}, {})  # noqa: E731
-    else:
-        price = lambda some, curves: priced(some, {}, {preset: curves})  # noqa: E731
-    errors = summary(rows, held_out(rows, prior, price))
-    curves = fit(rows, prior, price)
-    fitted = summary(rows, np.log(price(rows, curves)) - np.log([r.time_s for r in rows]))
-    print(preset, len(rows), "rows")
-    for name in errors:
-        print(f"  {name:15s} held out {errors[name]}  fitted {fitted[name]['median']}")
-    kept = followed({k: curves[k] for k in prior}, rows)
-    text = text_of(kind, rows, kept, errors, source_text(rows))
-    print(text)
+    shipped = np.log(priced(rows, {}, {})) - np.log([r.time_s for r in rows])
+    errors = family.held_out()
+    curves = followed(family.fit(), rows)
+    report.add(kind, preset, rows, errors, shipped)
+    text = text_of(kind, rows, {name: curves[name] for name in family.prior}, summary(rows, errors), source_text(rows))
     if write:
         (PRESETS / f"{preset}.yaml").write_text(text, encoding="utf-8")
 

@@ -10,7 +10,6 @@ for all-gather, reduce-scatter and all-to-all:
     ring over islands     t = latency + |c(n)·S / local, c(n)·S / (r·network)|_4       `_ring`, `_together`
     tree over islands     2·log2(I) steps; a node sends S (I = 2) or 2·S (I > 2)       `_tree`
     in-switch network     as the tree with S per island and two steps                 `_network_in_switch`
-    hierarchical          reduce-scatter inside, all-reduce of S/r across, gather     `_hierarchical`
     all-to-all            (n-r)/n·S over the rank's own NIC share, the rest inside     `_exchange`
 
 All ranks of a node run the same collective of their own group at the same time, so a group with r ranks on an island owns
@@ -39,7 +38,7 @@ Ints = NDArray[np.int64]
 Codes = NDArray[np.int8]
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
-ALGORITHMS = ("none", "ring", "tree", "in-switch", "hierarchical", "pairwise", "direct")
+ALGORITHMS = ("none", "ring", "tree", "in-switch", "pairwise", "direct")
 LINKS = ("none", "scale-up", "host", "network")
 _LOCAL_CURVE = {
     "all_reduce": "ring_reduce",
@@ -99,11 +98,13 @@ class CollectiveTime:
         time_s: seconds.
         algorithm: index into `ALGORITHMS`.
         link: index into `LINKS`: the link that takes most of the time.
+        network_s: of it, seconds in which the rank's share of the network is busy for sure, whatever else it waits for.
     """
 
     time_s: Floats
     algorithm: Codes
     link: Codes
+    network_s: Floats
 
 
 def wire_bytes(kind: str, size: Floats | float, message_bytes: Floats | float) -> Floats:
@@ -148,7 +149,29 @@ def collective_s(kind: str, groups: GroupTable, message_bytes: Floats, fabric: F
             part = groups.take(rows)
             for offer in price(kind, part, message[rows], fabric):
                 best.offer(rows, offer)
-    return best.done(idle)
+    return best.done(idle, _network_busy_s(kind, groups, message, fabric))
+
+
+def _network_busy_s(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> Floats:
+    """Bytes that leave the island over the datasheet rate of its NIC shares; 0 inside islands.
+
+    The least that any algorithm sends: it depends on no link but the network, so that faster links elsewhere do not change it.
+    """
+    outside = np.flatnonzero(groups.islands > 1)
+    busy = np.zeros_like(message)
+    if fabric.network is None or not len(outside):
+        return busy
+    part = groups.take(outside)
+    n, r = part.size, part.ranks_per_island
+    if kind == "send":
+        share = np.ones_like(n)
+    elif kind == "all_to_all":
+        share = (n - r) / n
+    else:
+        twice = 2.0 if kind == "all_reduce" and not fabric.in_switch else 1.0
+        share = twice * (part.islands - 1) / part.islands / _rails(part, fabric)
+    busy[outside] = share * message[outside] / fabric.network.bytes_per_s
+    return busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +198,10 @@ class _Best:
         self.algorithm[chosen] = ALGORITHMS.index(offer.algorithm)
         self.link[chosen] = offer.link[better]
 
-    def done(self, idle: NDArray[np.bool_]) -> CollectiveTime:
+    def done(self, idle: NDArray[np.bool_], network_s: Floats) -> CollectiveTime:
         self.time_s[idle] = 0.0
-        return CollectiveTime(time_s=self.time_s, algorithm=self.algorithm, link=self.link)
+        busy = np.minimum(network_s, self.time_s)
+        return CollectiveTime(time_s=self.time_s, algorithm=self.algorithm, link=self.link, network_s=busy)
 
 
 def _known(kind: str) -> None:
@@ -274,7 +298,7 @@ def _price_network(kind: str, groups: GroupTable, message: Floats, fabric: Fabri
         curve = net.curves["send"]
         time = curve.alpha_s + curve.hop_s + message / (curve.efficiency * net.bytes_per_s) * _ramp(curve, message)
         return [_Offer(time_s=time, algorithm="direct", link=_links("network", len(groups)))]
-    offers = [_ring(kind, groups, message, net, fabric), _hierarchical(kind, groups, message, net, fabric)]
+    offers = [_ring(kind, groups, message, net, fabric)]
     if kind == "all_reduce":
         offers.append(_tree(groups, message, net, fabric))
         if fabric.in_switch:
@@ -342,54 +366,57 @@ def _together(inner: _Inner, outer: Floats) -> Floats:
     return np.sqrt(np.hypot(inner.bytes_s**2, outer**2))
 
 
-def _outer_s(curve: Curve, net: Tier, sent: Floats, per_message: Floats) -> Floats:
-    """Time of `sent` bytes a rank over its NIC share; the ramp goes with the size of one message on the wire."""
-    return sent / (curve.efficiency * net.bytes_per_s) * _ramp(curve, per_message)
+def _outer_s(curve: Curve, net: Tier, islands: Floats, sent: Floats) -> Floats:
+    """Time of `sent` bytes a rank over its NIC share, all at the rate of large messages."""
+    share = curve.efficiency * (islands / 2.0) ** -curve.node_power
+    return sent / (share * net.bytes_per_s)
+
+
+def _protocol_s(curve: Curve, inner: _Inner, outer: Floats, per_message: Floats, steps: Floats) -> Floats:
+    """Time of the bytes with the better protocol: for large messages, or quick steps at a part of the rate."""
+    bulk = curve.bulk_step_s * steps + _together(inner, outer * _ramp(curve, per_message))
+    if curve.quick_share == 0:
+        return bulk
+    return np.minimum(bulk, _together(inner, outer / curve.quick_share))
+
+
+def _rails(groups: GroupTable, fabric: Fabric) -> Floats:
+    """Ranks of an island whose NIC shares one ring or tree drives at once."""
+    return np.minimum(groups.ranks_per_island, fabric.rails)
 
 
 def _ring(kind: str, groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
     curve, n = net.curves["ring"], groups.size
     inner = _inner(kind, groups, _share(kind, n), message, fabric)
-    outer = _outer_s(curve, net, _share(kind, n) * message / groups.ranks_per_island, message / n)
+    outer = _outer_s(curve, net, groups.islands, _share(kind, n) * message / _rails(groups, fabric))
     across = _steps(kind, groups.islands)
-    time = curve.alpha_s + curve.hop_s * across + inner.hop_s * (_steps(kind, n) - across) + _together(inner, outer)
+    inside_s = np.maximum(inner.hop_s, curve.post_s) * (_steps(kind, n) - across)
+    time = curve.alpha_s + curve.hop_s * across + inside_s + _protocol_s(curve, inner, outer, message / n, across)
     return _Offer(time_s=time, algorithm="ring", link=_slower(inner, outer))
 
 
 def _tree(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
-    curve, r = net.curves["tree"], groups.ranks_per_island
+    curve, r, rails = net.curves["tree"], groups.ranks_per_island, _rails(groups, fabric)
     inner = _inner_reduce(groups, message, fabric)
-    outer = _outer_s(curve, net, np.where(groups.islands > 2, 2.0, 1.0) * message / r, message / r)
+    outer = _outer_s(curve, net, groups.islands, np.where(groups.islands > 2, 2.0, 1.0) * message / rails)
     depth = np.ceil(np.log2(groups.islands))
-    time = curve.alpha_s + 2 * (curve.hop_s * depth + inner.hop_s * (r - 1)) + _together(inner, outer)
+    moved = _protocol_s(curve, inner, outer, message / rails, 2 * depth)
+    time = curve.alpha_s + 2 * (curve.hop_s * depth + inner.hop_s * (r - 1)) + moved
     return _Offer(time_s=time, algorithm="tree", link=_slower(inner, outer))
 
 
 def _network_in_switch(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
-    curve, r = net.curves["in_switch"], groups.ranks_per_island
+    curve, r, rails = net.curves["in_switch"], groups.ranks_per_island, _rails(groups, fabric)
     inner = _inner_reduce(groups, message, fabric)
-    outer = _outer_s(curve, net, message / r, message / r)
-    time = curve.alpha_s + 2 * (curve.hop_s + inner.hop_s * (r - 1)) + _together(inner, outer)
+    outer = _outer_s(curve, net, groups.islands, message / rails)
+    moved = _protocol_s(curve, inner, outer, message / rails, np.full_like(r, 2.0))
+    time = curve.alpha_s + 2 * (curve.hop_s + inner.hop_s * (r - 1)) + moved
     return _Offer(time_s=time, algorithm="in-switch", link=_slower(inner, outer))
-
-
-def _hierarchical(kind: str, groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
-    """Scatter and gather inside the islands around the same collective of S/r between ranks of equal index."""
-    r, islands, curve = groups.ranks_per_island, groups.islands, net.curves["ring"]
-    part = message / r
-    outer = _outer_s(curve, net, _share(kind, islands) * part, part / islands)
-    inside, link = np.full_like(message, np.inf), _links("network", len(groups))
-    for rows, tier, name in _inner_tiers(groups, fabric):
-        phases = ("reduce_scatter", "all_gather") if kind == "all_reduce" else (kind,)
-        inside[rows] = sum(_local_s(p, tier.curves[_LOCAL_CURVE[p]], tier, r[rows], message[rows]) for p in phases)
-        link[rows] = LINKS.index(name)
-    time = curve.alpha_s + curve.hop_s * _steps(kind, islands) + outer + inside
-    return _Offer(time_s=time, algorithm="hierarchical", link=_slower(_Inner(bytes_s=inside, hop_s=inside, link=link), outer))
 
 
 def _exchange(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
     curve, n, r = net.curves["exchange"], groups.size, groups.ranks_per_island
     inner = _inner("all_to_all", groups, (r - 1) / n, message, fabric)
-    outer = _outer_s(curve, net, (n - r) / n * message, message / n)
-    time = curve.alpha_s + curve.hop_s * (n - r) + _together(inner, outer)
+    outer = _outer_s(curve, net, groups.islands, (n - r) / n * message)
+    time = curve.alpha_s + curve.hop_s * (n - r) + _protocol_s(curve, inner, outer, message / n, n - r)
     return _Offer(time_s=time, algorithm="pairwise", link=_slower(inner, outer))

@@ -5,9 +5,11 @@ its source, rows and held-out error:
 
     t(n, S) = alpha + hop · steps(n) + c(n) · S / (efficiency · B · (n/8)^rank_power) · (1 + (ramp_bytes / S)^ramp_power)
 
-with B the one-way datasheet rate of a rank, c(n) the share of S that a rank sends and steps(n) the dependent steps.
-`Curve` holds the constants, `Tier` a curve set with its rate, `Fabric` the tiers of a cluster, `fabric_of` builds it.
-Efficiencies, not rates, are stored, so a what-if on a link rate and a sibling with cut links keep their meaning.
+with B the one-way datasheet rate of a rank, c(n) the share of S that a rank sends and steps(n) the dependent steps. Over a
+network (I/2)^-node_power of its I islands takes the place of (n/8)^rank_power, and a second protocol may be told apart: quick
+steps at `quick_share` of the rate, for small messages. `Curve` holds the constants, `Tier` a curve set with its rate,
+`Fabric` the tiers of a cluster, `fabric_of` builds it. Efficiencies, not rates, are stored, so a what-if on a link rate and a
+sibling with cut links keep their meaning.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ from shardwright.errors import InvalidValueError, unknown_name
 from shardwright.hardware.cluster import Cluster, Node, NodeGroup
 
 LOCAL_CURVES = ("ring_reduce", "gather", "scatter", "exchange", "send")  # and in_switch_reduce where the switch can reduce
+RAILS = 8
+"""NICs that a ring or tree of one collective drives on an island that spans nodes. All-reduce over racks of 64 and 72 GPUs with
+a 400 Gb/s NIC each sends S in 2 racks at 341 to 408 GB/s and 2·S in 20 racks at 406 GB/s (coreweave/nccl-tests README,
+oracle-quickstart/oci-hpc-oke logs): eight NICs' worth, whatever the rack holds."""
 NETWORK_CURVES = ("ring", "tree", "exchange", "send")  # and in_switch where the network can
 
 
@@ -38,6 +44,10 @@ class Curve:
         ramp_bytes: message at which the rate is half its asymptote (with ramp_power 1).
         ramp_power: how steeply it gets there; at most 1, so that a larger message is never faster.
         min_ranks: fewest ranks for which the algorithm is used.
+        post_s: least time of a step inside an island while the network is used (posting of messages by the host).
+        node_power: how the share falls with the number of islands beyond two (shared switches); at least 0.
+        quick_share: share of the rate that the low-latency protocol reaches over a network; 0 = no protocol told apart.
+        bulk_step_s: what a step over the network takes longer with the protocol for large messages.
     """
 
     alpha_s: float
@@ -47,13 +57,17 @@ class Curve:
     ramp_bytes: float = 1.0
     ramp_power: float = 1.0
     min_ranks: int = 2
+    post_s: float = 0.0
+    node_power: float = 0.0
+    quick_share: float = 0.0
+    bulk_step_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (
-            self.efficiency > 0 and 0 < self.ramp_power <= 1 and self.alpha_s >= 0 and self.hop_s >= 0 and self.ramp_bytes > 0
-        ):
+        rates = self.efficiency > 0 and 0 < self.ramp_power <= 1 and self.ramp_bytes > 0
+        if not rates or min(self.alpha_s, self.hop_s, self.post_s, self.node_power, self.quick_share, self.bulk_step_s) < 0:
             raise InvalidValueError(
-                f"curve constants out of range: {self}", hint="efficiency > 0, 0 < ramp_power <= 1, latencies >= 0"
+                f"curve constants out of range: {self}",
+                hint="efficiency > 0, 0 < ramp_power <= 1, latencies and node_power >= 0",
             )
 
 
@@ -90,6 +104,7 @@ class Fabric:
         host: PCIe and host path between domains of a node, per rank.
         network: fabric NICs, the share of one rank (all ranks of a node use the NICs at once).
         in_switch: the network reduces in its switches.
+        rails: ranks of an island whose shares of the network one ring or tree drives, at most.
         unknown: what is not known, to be named when it is needed.
     """
 
@@ -97,6 +112,7 @@ class Fabric:
     host: Tier | None
     network: Tier | None
     in_switch: bool
+    rails: int = RAILS
     unknown: tuple[str, ...] = ()
 
     @property
@@ -143,6 +159,7 @@ def fabric_of(cluster: Cluster) -> Fabric:
         host=_slowest(host),
         network=_slowest(network),
         in_switch=all(g.node.in_switch_reduction for g in cluster.groups),
+        rails=max(RAILS, cluster.gpus_per_node),
         unknown=tuple(unknown),
     )
 
