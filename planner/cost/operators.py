@@ -8,6 +8,7 @@ each unit and key, per micro-batch:
                   and the exposed ring of context parallelism, and the host synchronisation of routed layers
     weight_s      of compute_s, backward, the gradients of weights, which nothing else waits for
     exposed_s     collectives of an axis that computation does not hide, forward and backward
+    network_s     of the exposed ones, those that keep the links between nodes busy
     again_s       forward time repeated when activations are recomputed, by recompute mode
     saved_bytes   activations kept for the backward pass, by recompute mode
     parameters    on one rank, inside and outside the routed experts; those that are trained
@@ -48,6 +49,7 @@ class UnitTables:
         weight_s: of computing backward, gradients of weights, [keys, units].
         exposed_forward_s, exposed_backward_s: exposed exchange by axis, [keys, units, axes].
         hidden_forward_s, hidden_backward_s: exchange hidden behind computation, all axes, [keys, units].
+        network_forward_s, network_backward_s: of the exposed exchange, what goes over links between nodes, [keys, units].
         again_s: recomputed forward time, [keys, units, modes].
         again_exposed_s: exchange repeated by full recomputing, [keys, units, axes].
         saved_bytes: activations kept, [keys, units, modes].
@@ -69,6 +71,8 @@ class UnitTables:
     exposed_backward_s: FloatArray
     hidden_forward_s: FloatArray
     hidden_backward_s: FloatArray
+    network_forward_s: FloatArray
+    network_backward_s: FloatArray
     again_s: FloatArray
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
@@ -137,6 +141,7 @@ class _Exchange:
         exposed_forward_s, exposed_backward_s: what nothing hides.
         total_forward_s, total_backward_s: all of it.
         left_forward_s, left_backward_s: what the stack would hide but computing is too short for, all axes, [keys].
+        network_forward_s, network_backward_s: of what nothing hides, that over links between nodes, all axes, [keys].
     """
 
     exposed_forward_s: FloatArray
@@ -145,6 +150,8 @@ class _Exchange:
     total_backward_s: FloatArray
     left_forward_s: FloatArray
     left_backward_s: FloatArray
+    network_forward_s: FloatArray
+    network_backward_s: FloatArray
 
 
 def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> list[LayerCollective]:
@@ -181,6 +188,8 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "exposed_backward_s": exchange.exposed_backward_s,
         "hidden_forward_s": (exchange.total_forward_s - exchange.exposed_forward_s).sum(axis=1),
         "hidden_backward_s": (exchange.total_backward_s - exchange.exposed_backward_s).sum(axis=1),
+        "network_forward_s": exchange.network_forward_s,
+        "network_backward_s": exchange.network_backward_s,
         "again_s": _again_s(unit, times, forward + host_forward, keys, machine),
         "again_exposed_s": repeated,
         "saved_bytes": saved,
@@ -205,22 +214,27 @@ def _exchange(
 ) -> _Exchange:
     """Exchange of a unit; what is hidden never exceeds the computation there is to hide it."""
     shape = (len(keys), len(LAYER_AXES))
-    total, wanted = (np.zeros(shape), np.zeros(shape)), (np.zeros(shape), np.zeros(shape))
+    total, wanted, outside = ((np.zeros(shape), np.zeros(shape)) for _ in range(3))
     for collective in layer_collectives(unit, sizes, keys, machine):
-        each = network.seconds(collective.kind, collective.size, collective.stride, collective.message_bytes)
+        priced = network.collective(collective.kind, collective.size, collective.stride, collective.message_bytes)
+        each = priced.time_s
         axis = LAYER_AXES.index(collective.axis)
         share = 1.0 - exposed_fraction(collective, keys, machine)
         for way, count in enumerate((collective.forward, collective.backward)):
             total[way][:, axis] += each * count
             wanted[way][:, axis] += each * count * share
+            outside[way][:, axis] += priced.network_s * count
     hidden = [_hidden(wanted[way], _computing(unit, times, keys, way, machine)) for way in (0, 1)]
+    exposed = [total[way] - hidden[way] for way in (0, 1)]
     return _Exchange(
-        exposed_forward_s=total[0] - hidden[0],
-        exposed_backward_s=total[1] - hidden[1],
+        exposed_forward_s=exposed[0],
+        exposed_backward_s=exposed[1],
         total_forward_s=total[0],
         total_backward_s=total[1],
         left_forward_s=(wanted[0] - hidden[0]).sum(axis=1),
         left_backward_s=(wanted[1] - hidden[1]).sum(axis=1),
+        network_forward_s=np.minimum(exposed[0], outside[0]).sum(axis=1),
+        network_backward_s=np.minimum(exposed[1], outside[1]).sum(axis=1),
     )
 
 

@@ -264,11 +264,15 @@ def tied_bytes(context: Context) -> FloatArray:
 
 
 def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: FloatArray, backward: FloatArray) -> Tails:
-    """Exposed exchange of gradients and parameters; what a pass hides already cannot hide it too."""
+    """Exposed exchange of gradients and parameters.
+
+    What a pass hides already cannot hide it too, nor can the time in which other axes keep the same links between nodes busy.
+    """
     stack, zero = context.problem.stack, batch.zero[:, None]
     reduce, gather = shared.state.reduce_s[shared.state_row], shared.state.gather_s[shared.state_row]
-    forward = forward - shared.work.hidden_forward_s[shared.row]
-    backward = backward - shared.work.hidden_backward_s[shared.row]
+    work, row, outside = shared.work, shared.row, shared.state.network[shared.state_row]
+    forward = forward - work.hidden_forward_s[row] - np.where(outside, work.network_forward_s[row], 0.0)
+    backward = backward - work.hidden_backward_s[row] - np.where(outside, work.network_backward_s[row], 0.0)
     floor = stack.dp_exposed_floor
     once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
     repeated = every_pass(batch, stack)[:, None]

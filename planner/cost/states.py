@@ -33,7 +33,10 @@ from shardwright.planner.stacks import StackProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTables:
-    """States of stages, arrays of shape [plans, runs]."""
+    """States of stages, arrays of shape [plans, runs].
+
+    `network` says where their exchange goes over links between nodes, all of it or a part.
+    """
 
     parameters_bytes: FloatArray
     gradients_bytes: FloatArray
@@ -42,6 +45,7 @@ class StateTables:
     reduce_s: FloatArray
     gather_s: FloatArray
     update_s: FloatArray
+    network: BoolArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +135,12 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
+    outside = np.zeros(own.shape, dtype=bool)
     for exchange in exchanges:
-        each = _spread(exchange, own.shape, network)
-        seconds[exchange.phase] += np.where(exchange.applies[:, None] > 0, each, 0.0)
+        each, over_network = _spread(exchange, own.shape, network)
+        applies = exchange.applies[:, None] > 0
+        seconds[exchange.phase] += np.where(applies, each, 0.0)
+        outside |= applies & over_network
     seconds["gather"] += np.where((zero == 1) | (zero == 2), stack.broadcast_s_per_rank * h.dense_shards, 0.0)
     moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, trained_share, trained) + (
         stack.optimizer_bytes_per_parameter * np.where(zero >= 3, trained_share, trained)
@@ -146,6 +153,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
         update_s=memory_bound_s(machine.fit, machine.plain, moved),
+        network=outside,
     )
 
 
@@ -207,12 +215,13 @@ def _exchange(
     )
 
 
-def _spread(exchange: StateExchange, shape: tuple[int, ...], network: Network) -> FloatArray:
-    """Seconds for every run: groups are per plan, messages per run."""
+def _spread(exchange: StateExchange, shape: tuple[int, ...], network: Network) -> tuple[FloatArray, BoolArray]:
+    """Seconds for every run, and whether they go over the network: groups are per plan, messages per run."""
     size = np.repeat(exchange.size, shape[1])
     stride = np.repeat(exchange.stride, shape[1])
     each = (exchange.message_bytes / exchange.pieces).reshape(-1)
-    return network.seconds(exchange.kind, size, stride, each).reshape(shape) * exchange.pieces
+    priced = network.collective(exchange.kind, size, stride, each)
+    return priced.time_s.reshape(shape) * exchange.pieces, (priced.network_s > 0).reshape(shape)
 
 
 def _buffers(batch: PlanBatch, h: Held, problem: Problem) -> FloatArray:

@@ -24,6 +24,7 @@ class StageWork:
         weight_s: of computing backward, gradients of weights.
         exposed_forward_s, exposed_backward_s: exposed exchange, with axes.
         hidden_forward_s, hidden_backward_s: exchange hidden behind computation.
+        network_forward_s, network_backward_s: of the exposed exchange, what goes over links between nodes.
         again_s: recomputed forward time, with modes.
         again_exposed_s: exchange repeated under full recompute, with axes.
         saved_bytes, live_bytes: activations kept, and those of the layer being recomputed, with modes.
@@ -42,6 +43,8 @@ class StageWork:
     exposed_backward_s: FloatArray
     hidden_forward_s: FloatArray
     hidden_backward_s: FloatArray
+    network_forward_s: FloatArray
+    network_backward_s: FloatArray
     again_s: FloatArray
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
@@ -84,6 +87,8 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         exposed_backward_s=by_axis(tables.exposed_backward_s),
         hidden_forward_s=plain(tables.hidden_forward_s),
         hidden_backward_s=plain(tables.hidden_backward_s),
+        network_forward_s=plain(tables.network_forward_s),
+        network_backward_s=plain(tables.network_backward_s),
         again_s=by_mode(tables.again_s),
         again_exposed_s=by_axis(tables.again_exposed_s),
         saved_bytes=by_mode(tables.saved_bytes),
