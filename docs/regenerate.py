@@ -14,8 +14,9 @@ and comments on the line before a block:
     <!-- recorded -->         slow, or needs data that is not part of the project: run with --recorded only, and dated
     <!-- not run -->          for the eye only
 
-Recorded blocks find the measured runs as `measured_runs.csv` if SHARDWRIGHT_REFERENCE_DATA names a folder holding
-`ground_truth/measured_runs.csv`. tests/docs compares every block that is not recorded with what it prints now.
+Recorded blocks find the measured runs as `measured_runs.csv`, and the whole folder as `reference`, if
+SHARDWRIGHT_REFERENCE_DATA names a folder holding `ground_truth/measured_runs.csv`. tests/docs compares every block that is
+not recorded with what it prints now.
 """
 
 from __future__ import annotations
@@ -111,9 +112,11 @@ def _environment(folder: Path) -> dict[str, str]:
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n', encoding="utf-8")
         (tools / name).chmod(0o755)
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
-    runs = Path(os.environ.get(REFERENCE, "")) / "ground_truth" / "measured_runs.csv"
+    reference = Path(os.environ.get(REFERENCE, ""))
+    runs = reference / "ground_truth" / "measured_runs.csv"
     if runs.is_file():
         (folder / "measured_runs.csv").symlink_to(runs.resolve())
+        (folder / "reference").symlink_to(reference.resolve())
     path = f"{tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     settings = {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", "COLUMNS": "80", "PATH": path}
     return {**os.environ, **settings}
