@@ -80,7 +80,7 @@ def settle(problem: Problem, degrees: Degrees, settings: Mapping[str, Value] | N
     _check_ranges(degrees)
     if degrees.vpp is None:
         degrees = replace(degrees, vpp=2 if is_folded(degrees.schedule) else 1)
-    facts = facts_of(problem)
+    facts = replace(facts_of(problem), chunks=degrees.layers_per_stage)
     columns = _columns(problem, degrees)
     stage = degrees.tp * degrees.cp * degrees.pp
     dp = facts.gpus // stage if facts.gpus % stage == 0 else 0

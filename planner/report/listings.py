@@ -123,7 +123,8 @@ def _targets() -> list[dict[str, Any]]:
     for target in TARGETS:
         stack = load_stack(DEFAULT_STACKS[_STACK_NAMES.get(target, target)])
         defaults = {"stack": stack.id, "zero_stage": stack.zero_stage, "grad_bytes": stack.grad_bytes}
-        made.append({"id": target, **defaults, "rules": [rule.id for rule in RULES if rule.rejects and target in rule.targets]})
+        rules = [rule.id for rule in RULES if rule.rejects and rule.targets and rule.holds_for(target)]
+        made.append({"id": target, **defaults, "rules": rules})
     return made
 
 

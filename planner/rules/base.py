@@ -56,6 +56,7 @@ class Facts:
         reduces_once_a_step: whether gradients are accumulated whole and reduced once a step under a pipeline.
         compute_capability: major compute capability of the device.
         settings: what a configuration sets, for rules that read settings.
+        chunks: layers of each stage or pipeline chunk where a user states them; None where they follow from `split`.
     """
 
     gpus: int
@@ -68,6 +69,7 @@ class Facts:
     optimizer: str = "adam"
     compute_capability: int = 9
     settings: Settings = field(default_factory=Settings)
+    chunks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,9 @@ DP_BATCH = Rule(
     reads=("dp",),
     broken=_dp_batch_broken,
     message=lambda c, f: f"a global batch of {f.global_batch} cannot be shared by dp {c['dp']}",
-    remedy=lambda c, f: f"use a global batch of {_legal_batches(c['dp'], f.global_batch)}, or another dp",
+    remedy=lambda c, f: (
+        f"use a global batch of {_legal_batches(c['dp'] * c.get('micro_batch', 1), f.global_batch)}, or another dp"
+    ),
     source="batch identity: micro_batch · micro_batches · dp = global_batch",
 )
 
@@ -229,7 +231,10 @@ EXPERT_MESH = Rule(
     says="etp · ep divides the ranks of a pipeline stage (tp · cp · dp)",
     reads=("dp", "ep", "etp"),
     broken=_mesh_broken,
-    message=lambda c, f: f"etp·ep = {c['etp'] * c['ep']} does not divide the {c['tp'] * c['cp'] * c['dp']} ranks of a stage",
+    message=lambda c, f: (
+        f"etp·ep = {c['etp']}·{c['ep']} = {c['etp'] * c['ep']} does not divide the {c['tp'] * c['cp'] * c['dp']} ranks of a "
+        f"stage (tp·cp·dp = {c['tp']}·{c['cp']}·{c['dp']})"
+    ),
     remedy=lambda c, f: f"use etp·ep {nearest(c['etp'] * c['ep'], divisors(c['tp'] * c['cp'] * c['dp']))}",
     source="Megatron-Core initialize_model_parallel",
 )
@@ -362,7 +367,10 @@ INTERLEAVED_BATCH = Rule(
     says="interleaving runs micro-batches in groups of pp, so pp divides their number",
     reads=("pp", "micro_batches", "schedule"),
     broken=_interleaved_broken,
-    message=lambda c, f: f"{c['micro_batches']} micro-batches do not form groups of pp {c['pp']}",
+    message=lambda c, f: (
+        f"{c['micro_batches']} micro-batches do not form groups of pp {c['pp']}"
+        + (f": interleaving needs at least {c['pp']}" if c["micro_batches"] < c["pp"] else "")
+    ),
     remedy=lambda c, f: f"use micro-batches in multiples of {c['pp']}, or vpp 1",
     source="Megatron-Core forward_backward_pipelining_with_interleaving",
 )

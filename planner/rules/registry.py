@@ -22,6 +22,7 @@ from shardwright.planner.rules.megatron.moe import MOE_RULES
 from shardwright.planner.rules.megatron.optimizer import OPTIMIZER_RULES
 from shardwright.planner.rules.megatron.pipeline import PIPELINE_RULES
 from shardwright.planner.rules.megatron.recompute import RECOMPUTE_RULES
+from shardwright.planner.rules.megatron.splits import SPLIT_RULES
 from shardwright.planner.rules.megatron.training import TRAINING_RULES
 from shardwright.planner.rules.megatron.world import WORLD_RULES
 from shardwright.planner.rules.targets import TARGET_RULES
@@ -61,7 +62,7 @@ SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
     "launching": LAUNCH_RULES,
     "megatron: world": WORLD_RULES,
     "megatron: attention": ATTENTION_RULES,
-    "megatron: pipeline": PIPELINE_RULES,
+    "megatron: pipeline": (*PIPELINE_RULES, *SPLIT_RULES),
     "megatron: experts": MOE_RULES,
     "megatron: recomputing": RECOMPUTE_RULES,
     "megatron: optimizer": OPTIMIZER_RULES,
@@ -101,13 +102,16 @@ def rules_of_a_plan(framework: str, version: str | None = None, *, settings: boo
 
 
 def expressible(columns: Columns, facts: Facts, framework: str = "any", version: str | None = None) -> dict[str, BoolArray]:
-    """For each target, where it can express the plans, [plans]: the named one in that version, the others in their newest."""
+    """For each target, where it can express the plans, [plans]: the named one in that version, the others in their newest.
+
+    Rules on how layers are divided are left out: plans hold the layers themselves, not the way they were divided.
+    """
     length, named = len(columns["tp"]), target_of(framework)
     made: dict[str, BoolArray] = {}
     for target in TARGETS:
         able = np.ones(length, dtype=bool)
         for rule in ALL_TARGET_RULES:
-            if rule.rejects and rule.holds_for(target, version if target == named else None):
+            if rule.rejects and "split" not in rule.reads and rule.holds_for(target, version if target == named else None):
                 able &= ~rule.broken(columns, facts)
         made[target] = able
     return made

@@ -189,10 +189,10 @@ TARGET_RULES: tuple[Rule, ...] = (
     _rule(
         "deepspeed-pipeline",
         ("deepspeed",),
-        "DeepSpeed's pipeline engine runs 1F1B without virtual stages and with ZeRO 0 or 1",
+        "DeepSpeed's pipelines run 1F1B without virtual stages and with ZeRO 0 or 1: gradients live across micro-batches",
         ("pp", "zero", "schedule"),
         lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | (c["schedule"] != _PLAIN)),
-        "use zero 1, vpp 1, schedule 1f1b",
+        "use zero 1, vpp 1, schedule 1f1b, and several times pp micro-batches",
         "DeepSpeed PipelineEngine",
     ),
 )

@@ -52,6 +52,7 @@ MEGATRON = {
     "megatron-mla-fusion": ({"multi_latent_attention": True, "mla_down_proj_fusion": True}, {"multi_latent_attention": False}),
     # --- pipeline
     "megatron-split-ways": ({"num_virtual_stages_per_pipeline_rank": 2}, {"num_layers_per_virtual_pipeline_stage": 2}),
+    "megatron-split-flags": ({"pp": 4}, {"pp": 12}),
     "megatron-layers-even": ({"pp": 4}, {"pp": 6}),
     "megatron-layers-virtual": ({"pp": 4, "vpp": 2}, {"vpp": 3}),
     "megatron-ends-virtual-size": (E14 | {"pp": 4}, {"num_layers_per_virtual_pipeline_stage": 2, "vpp": 2}),
