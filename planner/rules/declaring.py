@@ -80,7 +80,7 @@ def setting_rule(
 
     def changes(candidate: Candidate, facts: Facts) -> Changes:
         found = mend(facts.settings, candidate, facts) if callable(mend) else mend
-        return _needed(found, candidate, facts.settings)
+        return needed(found, candidate, facts.settings)
 
     def said(candidate: Candidate, facts: Facts) -> str:
         return _filled(message, settings, candidate, facts)
@@ -124,7 +124,7 @@ def degree_rule(
     """A rule of degrees that a target has; arguments as for `setting_rule`."""
 
     def changes(candidate: Candidate, facts: Facts) -> Changes:
-        return _needed(mend(candidate, facts) if callable(mend) else mend, candidate, facts.settings)
+        return needed(mend(candidate, facts) if callable(mend) else mend, candidate, facts.settings)
 
     def said(candidate: Candidate, facts: Facts) -> str:
         return message(candidate, facts) if callable(message) else message.format_map(_values((), candidate, facts))
@@ -145,7 +145,7 @@ def degree_rule(
     )
 
 
-def _needed(changes: Changes, candidate: Candidate, settings: Settings) -> Changes:
+def needed(changes: Changes, candidate: Candidate, settings: Settings) -> Changes:
     """Changes of what is otherwise: a setting that is not given need not be left out."""
     return {
         key: value

@@ -15,8 +15,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from shardwright.planner.plans import RECOMPUTE_CHOICES
 from shardwright.planner.rules.settings import Value
 from shardwright.planner.rules.versions import holds_in
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
 _MEGATRON: Mapping[str, Value] = {
     "overlap_p2p_comm": True,
@@ -110,7 +112,7 @@ def _one(key: str, value: Value, target: str | None) -> str:
     if key == "sp":
         return f"switch sequence parallelism {'on' if value else 'off'}"
     if key in _COLUMN_WORDS:
-        return f"use {_COLUMN_WORDS[key]} {value}"
+        return f"use {_COLUMN_WORDS[key]} {_CHOICES[key][value] if key in _CHOICES else value}"
     if target in {"megatron", None}:
         return _flag(key, value)
     return f"leave out {key}" if value is None else f"set {key} = {_written(value)}"
@@ -131,6 +133,8 @@ def _written(value: Value) -> str:
         return str(value).lower()
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES}
 
 _COLUMN_WORDS: Mapping[str, str] = {
     **{name: name for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "dp", "dp_replicate")},

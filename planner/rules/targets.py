@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, BoolArray
-from shardwright.planner.rules.base import Columns, Facts, Rule
+from shardwright.planner.rules.base import Changes, Columns, Facts, Rule
+from shardwright.planner.rules.declaring import needed
+from shardwright.planner.rules.defaults import spoken
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
-_PLAIN, _LOOPED, _ZB_H1 = (SCHEDULE_IDS.index(name) for name in ("1f1b", "interleaved-1f1b", "zb-h1"))
+_PLAIN, _LOOPED, _GPIPE, _ZB_H1, _ZB_V = map(SCHEDULE_IDS.index, ("1f1b", "interleaved-1f1b", "gpipe", "zb-h1", "zb-v"))
 _MEGATRON = ("megatron", "megatron-bridge")
 _TORCH = ("torchtitan", "torchrun")
 
@@ -24,12 +26,19 @@ def _rule(
     says: str,
     reads: tuple[str, ...],
     broken: Callable[[Columns, Facts], BoolArray],
-    remedy: str,
+    mend: Changes,
     source: str,
+    more: str = "",
 ) -> Rule:
     def values(candidate: Mapping[str, int]) -> str:
         words = {"recompute": RECOMPUTE_CHOICES, "schedule": SCHEDULE_IDS}
         return ", ".join(f"{key} {words[key][candidate[key]] if key in words else candidate[key]}" for key in reads)
+
+    def changes(candidate: Mapping[str, int], facts: Facts) -> Changes:
+        return needed(mend, candidate, facts.settings)
+
+    def remedy(candidate: Mapping[str, int], facts: Facts) -> str:
+        return ", ".join(part for part in (spoken(changes(candidate, facts), targets[0]), more) if part)
 
     return Rule(
         id=name,
@@ -37,9 +46,10 @@ def _rule(
         reads=reads,
         broken=broken,
         message=lambda candidate, facts: f"{says} (given: {values(candidate)})",
-        remedy=lambda candidate, facts: remedy,
+        remedy=remedy,
         targets=targets,
         source=source,
+        mend=changes,
     )
 
 
@@ -93,7 +103,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "plans for Megatron shard optimizer states (ZeRO 1), or everything (ZeRO 3, Megatron-FSDP) without a pipeline",
         ("zero", "pp"),
         lambda c, f: ((c["zero"] == 2) | ((c["zero"] == 3) & (c["pp"] > 1))) & (not f.settings.on("use_megatron_fsdp")),
-        "use zero 1",
+        {"zero": 1},
         "Megatron-LM validate_args (use_distributed_optimizer, use_megatron_fsdp)",
     ),
     _rule(
@@ -102,8 +112,9 @@ TARGET_RULES: tuple[Rule, ...] = (
         "Megatron's pipeline schedules are 1F1B and its interleaved form",
         ("schedule",),
         lambda c, f: (c["schedule"] != _PLAIN) & (c["schedule"] != _LOOPED),
-        "use schedule 1f1b, or interleaved-1f1b with vpp above 1",
+        {"schedule": _PLAIN, "vpp": 1},
         "Megatron-Core pipeline_parallel.schedules",
+        "or interleaved-1f1b with vpp above 1",
     ),
     _rule(
         "torch-zero",
@@ -111,7 +122,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "FSDP2 shards everything (ZeRO 3, or 2 without resharding after forward) and DDP nothing; ZeRO 1 is not built in",
         ("zero",),
         lambda c, f: c["zero"] == 1,
-        "use zero 3",
+        {"zero": 3},
         "PyTorch fully_shard",
     ),
     _rule(
@@ -120,8 +131,9 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torch's 1F1B needs pp micro-batches",
         ("pp", "micro_batches", "schedule"),
         lambda c, f: (c["schedule"] == _PLAIN) & (c["micro_batches"] < c["pp"]),
-        "use more micro-batches, or schedule gpipe",
+        {"schedule": _GPIPE},
         "torch.distributed.pipelining Schedule1F1B",
+        "or more micro-batches",
     ),
     _rule(
         "torch-zb-h1",
@@ -129,8 +141,9 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torch's zero-bubble schedule runs micro-batches in rounds of equal size, as many as pp goes into them",
         ("pp", "micro_batches", "schedule"),
         lambda c, f: (c["schedule"] == _ZB_H1) & (c["micro_batches"] % np.maximum(c["micro_batches"] // c["pp"], 1) != 0),
-        "use micro-batches in multiples of pp",
+        {"schedule": _PLAIN},
         "torch.distributed.pipelining ScheduleInterleavedZeroBubble",
+        "or micro-batches in multiples of pp",
     ),
     _rule(
         "torchtitan-zb-h1",
@@ -138,7 +151,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torchtitan gives every rank two stages or more where input and weight gradients are apart",
         ("schedule",),
         lambda c, f: c["schedule"] == _ZB_H1,
-        "use schedule zb-v",
+        {"schedule": _ZB_V, "vpp": 2},
         "torchtitan distributed.pipeline_parallel",
     ),
     _rule(
@@ -147,7 +160,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torchtitan replicates (ZeRO 0) or shards fully (ZeRO 3)",
         ("zero",),
         lambda c, f: c["zero"] == 2,
-        "use zero 3",
+        {"zero": 3},
         "torchtitan ParallelDims",
     ),
     _rule(
@@ -155,8 +168,8 @@ TARGET_RULES: tuple[Rule, ...] = (
         ("torchtitan",),
         "torchtitan's tensor parallelism always shards the sequence",
         ("tp", "sp"),
-        lambda c, f: (c["tp"] > 1) & (c["sp"] == 0),
-        "switch sequence parallelism on",
+        lambda c, f: (c["tp"] > 1) & (c["sp"] == 0) & (f.settings["parallelism.enable_sequence_parallel"] is not False),
+        {"sp": 1},
         "torchtitan model parallelize functions",
     ),
     _rule(
@@ -165,7 +178,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torchtitan's expert tensor parallelism is 1 or tp",
         ("tp", "etp"),
         lambda c, f: (c["etp"] != 1) & (c["etp"] != c["tp"]),
-        "use etp 1",
+        {"etp": 1},
         "torchtitan ParallelDims",
     ),
     _rule(
@@ -174,7 +187,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torchtitan checkpoints all layers or none",
         ("recompute",),
         lambda c, f: c["recompute"] >= len(RECOMPUTE_MODES),
-        "recompute all layers",
+        {"recompute": RECOMPUTE_MODES.index("full")},
         "torchtitan activation checkpointing",
     ),
     _rule(
@@ -183,7 +196,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         "DeepSpeed JSON has no tensor, context or expert-tensor degree; model code would have to bring them",
         ("tp", "cp", "etp"),
         lambda c, f: (c["tp"] > 1) | (c["cp"] > 1) | (c["etp"] > 1),
-        "use tp 1, cp 1, etp 1",
+        {"tp": 1, "cp": 1, "etp": 1},
         "DeepSpeed configuration JSON",
     ),
     _rule(
@@ -192,7 +205,8 @@ TARGET_RULES: tuple[Rule, ...] = (
         "DeepSpeed's pipelines run 1F1B without virtual stages and with ZeRO 0 or 1: gradients live across micro-batches",
         ("pp", "zero", "schedule"),
         lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | (c["schedule"] != _PLAIN)),
-        "use zero 1, vpp 1, schedule 1f1b, and several times pp micro-batches",
+        {"zero": 1, "vpp": 1, "schedule": _PLAIN},
         "DeepSpeed PipelineEngine",
+        "and several times pp micro-batches",
     ),
 )

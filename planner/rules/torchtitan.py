@@ -33,6 +33,7 @@ _PARTS = ("parallelism.module_fqns_per_model_part", "parallelism.pipeline_parall
 _LOCAL, _GLOBAL = "training.local_batch_size", "training.global_batch_size"
 _PP_MICRO = "parallelism.pipeline_parallel_microbatch_size"
 _GRAPHS = "training.disable_cuda_graphs"
+_ASYNC = ("parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel")
 _TOKENS, _STEP_TOKENS = "training.num_tokens_per_microbatch_per_dp_rank", "training.num_tokens_per_train_step"
 _SEVERAL = np.array([name not in {"1f1b", "gpipe"} for name in SCHEDULE_IDS])
 """Schedules that give a rank several stages."""
@@ -108,7 +109,10 @@ def _tokens_off(s: Settings, c: Columns, f: Facts) -> BoolArray:
 KEYS: dict[str, tuple[str | None, str | None]] = {
     "parallelism.expert_tensor_parallel_degree": (None, "0.3"),
     "job.config_file": (None, "0.3"),
-    "parallelism.enable_async_tensor_parallel": (None, "main"),
+    "parallelism.enable_async_tensor_parallel": (None, "0.3"),
+    "parallelism.expert_parallel_comm_backend": (None, "0.3"),
+    "parallelism.enable_sequence_parallel": ("0.3", None),
+    "compile.enable_async_tensor_parallel": ("0.3", None),
     _LOCAL: (None, "main"),
     _GLOBAL: (None, "main"),
     "training.seq_len": (None, "main"),
@@ -292,14 +296,10 @@ TITAN_RULES: tuple[Rule, ...] = (
     ),
     _setting(
         "torchtitan-graphs-experts",
-        "CUDA graphs exclude expert parallelism whose dispatch waits for the host",
-        settings=(_GRAPHS, "parallelism.expert_parallel_comm_backend"),
+        "CUDA graphs exclude expert parallelism, unless its dispatch never waits for the host",
+        settings=(_GRAPHS,),
         reads=("ep",),
-        breaks=lambda s, c, f: (
-            (c["ep"] > 1)
-            & (not s.on(_GRAPHS))
-            & (s.text("parallelism.expert_parallel_comm_backend") not in {"hybridep", "minimal_async_ep"})
-        ),
+        breaks=lambda s, c, f: (c["ep"] > 1) & (not s.on(_GRAPHS)),
         message="CUDA graphs with ep {ep}",
         mend={_GRAPHS: True},
         since="0.3",
@@ -341,11 +341,11 @@ TITAN_RULES: tuple[Rule, ...] = (
     _setting(
         "torchtitan-async-tp",
         "asynchronous tensor parallelism needs the model compiled",
-        settings=("parallelism.enable_async_tensor_parallel", "compile.enable"),
-        breaks=lambda s, c, f: s.on("parallelism.enable_async_tensor_parallel") and not s.on("compile.enable"),
-        message="parallelism.enable_async_tensor_parallel without compile.enable",
+        settings=(*_ASYNC, "compile.enable"),
+        breaks=lambda s, c, f: any(s.on(name) for name in _ASYNC) and not s.on("compile.enable"),
+        message=lambda s, c, f: f"{next(name for name in _ASYNC if s.on(name))} without compile.enable",
         mend={"compile.enable": True},
-        source="torchtitan maybe_enable_async_tp",
+        source="torchtitan maybe_enable_async_tp, CompileConfig",
     ),
     _setting(
         "torchtitan-memory-budget",

@@ -146,7 +146,6 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "fixed": dict(search.fix),
         "effort": search.effort,
         "tie_percent": search.tie_percent,
-        "target_version": None,
     }
     plans = _described(problem, made, rows)
     for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):

@@ -326,9 +326,34 @@ DEEPSPEED = {
 
 LAUNCH = {"launched-world": ({"launch.world_size": 96}, {"launch.world_size": 1})}
 
+#: rules of degrees: (what keeps it, what changes); schedules and recomputing by name
+DEGREES = {
+    "megatron": {
+        "megatron-zero": ({"zero": 1}, {"zero": 2}),
+        "megatron-schedule": ({"pp": 2, "vpp": 2, "schedule": "interleaved-1f1b"}, {"schedule": "zb-v"}),
+    },
+    "torchrun": {
+        "torch-zero": ({"zero": 3}, {"zero": 1}),
+        "torch-1f1b": ({"pp": 2}, {"pp": 4, "micro_batches": 3}),
+        "torch-zb-h1": ({"pp": 4, "micro_batches": 8, "schedule": "zb-h1"}, {"micro_batches": 9}),
+    },
+    "torchtitan": {
+        "torchtitan-zb-h1": ({"pp": 2}, {"schedule": "zb-h1"}),
+        "torchtitan-zero": ({"zero": 3}, {"zero": 2}),
+        "torchtitan-sp": ({"tp": 2, "sp": 1}, {"sp": 0}),
+        "torchtitan-etp": ({"tp": 4, "etp": 4}, {"etp": 2}),
+        "torch-recompute": ({"recompute": "full"}, {"recompute": "full-half"}),
+    },
+    "deepspeed": {
+        "deepspeed-axes": ({}, {"cp": 2}),
+        "deepspeed-pipeline": ({"pp": 2}, {"zero": 2}),
+    },
+}
+
 EXAMPLES = {
-    "megatron": MEGATRON | LAUNCH,
+    "megatron": MEGATRON | LAUNCH | DEGREES["megatron"],
     "megatron-bridge": BRIDGE,
-    "torchtitan": TITAN,
-    "deepspeed": DEEPSPEED | LAUNCH,
+    "torchtitan": TITAN | DEGREES["torchtitan"],
+    "torchrun": DEGREES["torchrun"],
+    "deepspeed": DEEPSPEED | LAUNCH | DEGREES["deepspeed"],
 }
