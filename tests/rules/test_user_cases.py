@@ -13,7 +13,7 @@ from shardwright.planner.estimation import Estimate, estimate_degrees
 from shardwright.planner.layouts import check_layout, parse_layout
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem
-from shardwright.planner.readers.estimating import estimate_megatron
+from shardwright.planner.readers.estimating import estimate_file
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violations
 from shardwright.planner.rules.megatron.attention import padded_vocabulary
@@ -307,7 +307,7 @@ MODEL = (
 def test_arguments_are_read_and_every_fault_named(tmp_path, arguments, rule, remedy):
     path = tmp_path / "arguments.json"
     path.write_text(json.dumps((MODEL + arguments).split()), encoding="utf-8")
-    made = estimate_megatron(path, "dgx-h100:1")
+    made = estimate_file("megatron", path, "dgx-h100:1")
     found = {v["rule"]: v for v in made.to_dict()["violations"]}
     assert set(found) - {"memory"} == {rule}
     assert remedy in found[rule]["remedy"]
@@ -318,7 +318,7 @@ def test_uneven_ends_are_read_and_priced(tmp_path):
     ends = "--num-layers 7 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 3"
     path = tmp_path / "arguments.json"
     path.write_text(json.dumps((MODEL + ends + " --decoder-last-pipeline-num-layers 4").split()), encoding="utf-8")
-    made = estimate_megatron(path, "dgx-h100:1")
+    made = estimate_file("megatron", path, "dgx-h100:1")
     assert made.feasible
     assert [stage["layers"] for stage in made.to_dict()["stages"]] == [[[0, 2]], [[3, 6]]]
 
