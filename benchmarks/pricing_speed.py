@@ -5,7 +5,8 @@ python benchmarks/pricing_speed.py [--case NAME] [--check N] [--repeat N] [--jso
 All legal candidates are priced, and then only those that differ in their `parallel` record (whatever the layers of their
 stages). Time is CPU time of the process (`time.process_time`) from candidates to step times and memory, tables included,
 with one worker and nothing remembered from earlier runs. N random
-candidates are then priced again one by one, unfolded, by `estimate_degrees`; the largest relative difference is printed.
+candidates are then priced exactly as the search does for those it shows, and again one by one, unfolded, by
+`estimate_degrees`; the largest relative difference is printed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from shardwright.planner.plans import RECOMPUTE_MODES, Degrees
 from shardwright.planner.problem import Problem, build_problem
 from shardwright.planner.schedules.exact import program_of
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.search.finalists import with_exact
 from shardwright.planner.search.scan import ALL_LAYERS, Scan, scan
 from shardwright.planner.search.space import Legal, declare, enumerate_legal
 
@@ -95,9 +97,9 @@ def degrees_at(made: Scan, index: int) -> Degrees:
 
 
 def largest_difference(problem: Problem, made: Scan, count: int) -> float:
-    """Largest relative difference of step time or peak memory between the scan and one plan at a time."""
+    """Largest relative difference of step time or peak memory between plans of the scan, priced exactly, and one at a time."""
     rows = np.random.default_rng(20260101).choice(len(made.batch), size=min(count, len(made.batch)), replace=False)
-    worst = 0.0
+    made, worst = with_exact(made, rows), 0.0
     for row in rows:
         record = estimate_degrees(problem, degrees_at(made, int(row)))
         step, peak = record["predicted"]["step_time_s"], record["memory"]["peak_bytes"]
