@@ -1,7 +1,6 @@
 """Which rules a plan breaks, with message and remedy: what readers, estimates and proofs call.
 
     violations(candidate, facts, settings, framework, version)   one plan, and the settings of its configuration
-    broken_by(columns, facts, rules)                             many plans, rule by rule
 
 Without settings (None) only rules of degrees are tested; with them (even an empty mapping) the framework's defaults stand for
 whatever they leave out.
@@ -9,19 +8,18 @@ whatever they leave out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shardwright.planner.plans import BoolArray
-from shardwright.planner.rules.base import Candidate, Changes, Columns, Facts, Rule
+from shardwright.planner.rules.base import Candidate, Changes, Facts, Rule
 from shardwright.planner.rules.defaults import defaults_of
 from shardwright.planner.rules.registry import rules_of_a_plan
 from shardwright.planner.rules.settings import Settings, Value
 from shardwright.planner.rules.versions import target_of
 
-FOLLOWS_FROM_DP = frozenset({"dp", "dp_shard", "micro_batches", "edp"})
+_FOLLOWS_FROM_DP = frozenset({"dp", "dp_shard", "micro_batches", "edp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,7 @@ def violations(
     arrays = {name: np.array([value], dtype=np.int64) for name, value in known.items()}
     found = []
     for rule in rules_of_a_plan(framework, version, settings=settings is not None):
-        if known["dp"] == 0 and FOLLOWS_FROM_DP & set(rule.reads):
+        if known["dp"] == 0 and _FOLLOWS_FROM_DP & set(rule.reads):
             continue
         if bool(rule.broken(arrays, facts)[0]):
             found.append(violation(rule, known, facts))
@@ -97,12 +95,3 @@ def whole_candidate(candidate: Candidate, facts: Facts) -> dict[str, int]:
     c.setdefault("edp", c["tp"] * c["cp"] * dp // (c["etp"] * c["ep"]))
     c.setdefault("dp_shard", 1 if c["zero"] == 0 else dp // c["dp_replicate"])
     return c
-
-
-def broken_by(columns: Columns, facts: Facts, rules: Iterable[Rule]) -> dict[str, BoolArray]:
-    """For each rule, where plans break it, [plans]."""
-    found: dict[str, BoolArray] = {}
-    for rule in rules:
-        broken = rule.broken(columns, facts)
-        found[rule.id] = found[rule.id] | broken if rule.id in found else broken
-    return found
