@@ -10,7 +10,8 @@ from shardwright.planner.emit.launchers.kubernetes import KUBERNETES
 from shardwright.planner.emit.launchers.slurm import SLURM
 from shardwright.planner.emit.launchers.torchrun import TORCHRUN
 from shardwright.planner.emit.megatron.target import MEGATRON
+from shardwright.planner.emit.torchrun.target import TORCH
 from shardwright.planner.emit.torchtitan.target import TORCHTITAN
 
-TARGETS: Mapping[str, Target] = {target.id: target for target in (MEGATRON, MEGATRON_BRIDGE, TORCHTITAN)}
+TARGETS: Mapping[str, Target] = {target.id: target for target in (MEGATRON, TORCH, TORCHTITAN, MEGATRON_BRIDGE)}
 LAUNCHERS: Mapping[str, Launcher] = {launcher.id: launcher for launcher in (TORCHRUN, SLURM, KUBERNETES)}

@@ -1,0 +1,64 @@
+"""`config.yaml` of the package: the model, the plan and the job in numbers.
+
+It is written as JSON, which YAML includes, so that the package reads it without any library.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+from shardwright.planner.emit.base import Request
+
+SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved-1f1b": "Interleaved1F1B",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+SPLIT_BACKWARD = ("zb-v", "dualpipe-v")
+"""Schedules that compute gradients of weights later than those of inputs: weights must stay gathered in between, or torch's
+pipeline stages lose what they compute (seen with torch 2.13: no error, other losses)."""
+OPTIMIZERS = ("adam", "sgd", "adafactor")
+MIB = 2**20
+_MODEL = (
+    *("vocab", "hidden", "heads", "kv_heads", "head_dim", "ffn", "max_positions", "positions", "norm", "activation"),
+    *("qkv_bias", "out_bias", "mlp_bias", "head_bias", "qk_norm", "tied_embeddings", "mla", "moe"),
+)
+_PLAN = (
+    *("world_size", "tp", "sequence_parallel", "cp", "cp_comm", "pp", "vpp", "dp_replicate", "dp_shard", "zero_stage", "ep"),
+    *("micro_batch", "micro_batches", "reshard_after_forward"),
+)
+
+
+def package_config(request: Request) -> dict[str, Any]:
+    """What the package reads."""
+    model = request.spec.to_dict()
+    ends = list(accumulate(request.chunks))
+    chunks = [list(range(end - count, end)) for count, end in zip(request.chunks, ends, strict=True)]
+    job = {
+        "seq_len": request.training["seq_len"],
+        "global_batch": request.training["global_batch"],
+        "steps": request.launch.steps,
+        "seed": 1234,
+        "lr": 1e-4,
+        "chunks": chunks,
+    }
+    return {"model": {name: model[name] for name in _MODEL}, "job": job, "plan": _plan(request)}
+
+
+def _plan(request: Request) -> dict[str, Any]:
+    parallel, recompute = request.parallel, request.parallel["recompute"]
+    made = {name: parallel[name] for name in _PLAN}
+    if parallel["zero_stage"] == 2:
+        made["reshard_after_forward"] = False
+    layers = recompute["layers"] if recompute["mode"] == "full" else 0
+    return made | {
+        "schedule": SCHEDULES[parallel["schedule"]],
+        "precision": request.training["precision"],
+        "optimizer": request.training["optimizer"],
+        "grad_bytes": request.training["grad_bytes"],
+        "bucket_mb": max(1, round(request.stack["bucket_bytes"] / MIB)),
+        "recompute": {"mode": recompute["mode"], "layers_per_chunk": layers // parallel["vpp"]},
+    }
