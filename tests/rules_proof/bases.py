@@ -143,3 +143,64 @@ def bases() -> tuple[Case, ...]:
     """All of them; each with its tensor-parallel experts as wide as its attention, unless it says otherwise."""
     found = (*_dense(), *_uneven(), *_layouts(), *_experts(), *_memory())
     return tuple(case if case.graph.spec.moe else replace(case, ep=1, etp=1) for case in found)
+
+
+_ZERO = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
+_FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+_LAYOUT = "pipeline_model_parallel_layout"
+_FREE = {"env.CUDA_DEVICE_MAX_CONNECTIONS": "8", "ckpt_format": "torch_dist"}
+_EXPERT_OVERLAP = {"overlap_moe_expert_parallel_comm": True}
+
+
+def argument_bases() -> dict[str, Case]:
+    """Configurations whose argument lists Megatron-LM of every version accepts, by name."""
+    plain = {"env.CUDA_DEVICE_MAX_CONNECTIONS": "1", "max_position_embeddings": 96, "ckpt_format": "torch_dist"}
+
+    def case(model: dict[str, object], settings: dict[str, object] | None = None, **degrees: int) -> Case:
+        made = _case(model, {**plain, **(settings or {})}, **degrees)
+        return made if made.graph.spec.moe else replace(made, etp=1)
+
+    unshared = {**ROUTED, "moe.shared_ffn": 0}
+    return {
+        "zero-1": case(GQA, _ZERO, gpus=16, tp=2, pp=2),
+        "tp-overlap": case(GQA, {"tp_comm_overlap": True}, gpus=16, tp=4),
+        "context": case(GQA, {"use_distributed_optimizer": True}, gpus=24, cp=2, tp=2, pp=3),
+        "interleaved": case(DEEP, _ZERO, gpus=32, tp=2, pp=4, vpp=2),
+        "early-gather": case(
+            DEEP,
+            {**_ZERO, "overlap_param_gather_with_optimizer_step": True, "ckpt_format": "torch"},
+            gpus=16, tp=1, pp=4, vpp=3,
+        ),
+        "chunk-layers": case(DEEP, {"num_layers_per_virtual_pipeline_stage": 3}, gpus=16, tp=2, pp=4),
+        "first-last": case(
+            {**GQA, "layers": 10}, {"decoder_first_pipeline_num_layers": 2, "decoder_last_pipeline_num_layers": 2},
+            gpus=16, tp=2, pp=4,
+        ),
+        "counted": case(
+            {**GQA, "layers": 14},
+            {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True},
+            gpus=16, tp=2, pp=4,
+        ),
+        "layout": case({**GQA, "layers": 7}, {_LAYOUT: "Et*2|t*2|tt|tL"}, gpus=8, pp=4),
+        "recompute-full": case(GQA, {**_FULL, "distribute_saved_activations": True}, gpus=16, tp=2, pp=2, sp=0),
+        "recompute-selective": case(GQA, {"recompute_granularity": "selective"}, gpus=16, tp=2, pp=2),
+        "torch-fsdp": case(GQA, {**_FREE, "use_torch_fsdp2": True, "untie_embeddings_and_output_weights": True}, gpus=8),
+        "megatron-fsdp": case(
+            GQA,
+            {
+                **_FREE,
+                "use_megatron_fsdp": True,
+                "use_distributed_optimizer": True,
+                "ckpt_format": "fsdp_dtensor",
+                "data_parallel_sharding_strategy": "optim_grads_params",
+                "untie_embeddings_and_output_weights": True,
+            },
+            gpus=16, tp=2,
+        ),
+        "experts": case(ROUTED, {"use_distributed_optimizer": True}, gpus=32, tp=2, pp=2, ep=4, etp=1),
+        "experts-overlap": case(unshared, _EXPERT_OVERLAP, gpus=32, tp=2, pp=2, vpp=2, ep=4, etp=1),
+        "latent": case(LATENT, {"use_distributed_optimizer": True}, gpus=32, tp=2, pp=2, ep=8, etp=1),
+        "instances": case(GQA, {**_ZERO, "num_distributed_optimizer_instances": 2}, gpus=32, tp=2, cp=2),
+        "precision-aware": case(GQA, {**_ZERO, "use_precision_aware_optimizer": True}, gpus=16, tp=2),
+        "fp8": case(GQA, {**_ZERO, "fp8_format": "hybrid", "fp8_param_gather": True}, gpus=16, tp=2),
+    }
