@@ -12,14 +12,17 @@ from cases import Case
 COMMON: dict[str, object] = {
     "add_bias_linear": False,
     "apply_rope_fusion": False,
+    "bf16": True,
     "attention_dropout": 0.0,
+    "env.CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "gradient_accumulation_fusion": False,
     "hidden_dropout": 0.0,
     "moe_token_dispatcher_type": "alltoall",
     "position_embedding_type": "rope",
-    "transformer_impl": "local",
+    "transformer_impl": "transformer_engine",
+    "use_distributed_optimizer": True,
 }
-"""What every configuration sets: small models of the Llama kind on the framework's own layers."""
+"""What every configuration sets: small models of the Llama kind."""
 
 GQA = {"name": "gqa", "layers": 12, "hidden": 192, "heads": 12, "kv_heads": 4, "ffn": 768, "vocab": 1000}
 DEEP = {**GQA, "name": "deep", "layers": 24, "heads": 8, "kv_heads": 2, "ffn": 384}
@@ -71,7 +74,7 @@ def _dense() -> Iterator[Case]:
     yield _case(DEEP, gpus=24, tp=2, cp=2, pp=3, vpp=4, micro_batch=4)
     yield _case(MHA, gpus=32, tp=16, pp=2)
     yield _case(MHA, gpus=64, tp=4, cp=4, pp=4, vpp=2, global_batch=16)
-    yield _case(DEEP, {"microbatch_group_size_per_virtual_pipeline_stage": 6}, gpus=16, tp=2, pp=4, vpp=3)
+    yield _case(DEEP, {"microbatch_group_size_per_vp_stage": 6}, gpus=16, tp=2, pp=4, vpp=3)
     yield _case(DEEP, {"num_distributed_optimizer_instances": 2}, gpus=48, tp=2, cp=2)
     yield _case(MHA, {"hierarchical_context_parallel_sizes": (2, 2)}, gpus=16, cp=4)
 
@@ -133,10 +136,8 @@ def _memory() -> Iterator[Case]:
         etp=1,
     )
     yield _case(LATENT, {"recompute_granularity": "selective", "recompute_modules": ("mla_up_proj",)}, gpus=16, tp=2, ep=4)
-    yield _case(
-        GQA, {**full, "recompute_method": "uniform", "distribute_saved_activations": True}, gpus=16, tp=2, pp=2, sp=0
-    )
-    yield _case(GQA, {"cpu_offloading": True, "cpu_offloading_num_layers": 2}, gpus=8, tp=2)
+    yield _case(GQA, {**full, "recompute_method": "uniform", "distribute_saved_activations": True}, gpus=16, tp=2, pp=2, sp=0)
+    yield _case(GQA, {"cpu_offloading_num_layers": 2}, gpus=8, tp=2)
 
 
 def bases() -> tuple[Case, ...]:
@@ -158,6 +159,7 @@ def argument_bases() -> dict[str, Case]:
 
     def case(model: dict[str, object], settings: dict[str, object] | None = None, **degrees: int) -> Case:
         made = _case(model, {**plain, **(settings or {})}, **degrees)
+        made = made.with_settings(use_distributed_optimizer=(settings or {}).get("use_distributed_optimizer"))
         return made if made.graph.spec.moe else replace(made, etp=1)
 
     unshared = {**ROUTED, "moe.shared_ffn": 0}
@@ -169,17 +171,25 @@ def argument_bases() -> dict[str, Case]:
         "early-gather": case(
             DEEP,
             {**_ZERO, "overlap_param_gather_with_optimizer_step": True, "ckpt_format": "torch"},
-            gpus=16, tp=1, pp=4, vpp=3,
+            gpus=16,
+            tp=1,
+            pp=4,
+            vpp=3,
         ),
         "chunk-layers": case(DEEP, {"num_layers_per_virtual_pipeline_stage": 3}, gpus=16, tp=2, pp=4),
         "first-last": case(
-            {**GQA, "layers": 10}, {"decoder_first_pipeline_num_layers": 2, "decoder_last_pipeline_num_layers": 2},
-            gpus=16, tp=2, pp=4,
+            {**GQA, "layers": 10},
+            {"decoder_first_pipeline_num_layers": 2, "decoder_last_pipeline_num_layers": 2},
+            gpus=16,
+            tp=2,
+            pp=4,
         ),
         "counted": case(
             {**GQA, "layers": 14},
             {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True},
-            gpus=16, tp=2, pp=4,
+            gpus=16,
+            tp=2,
+            pp=4,
         ),
         "layout": case({**GQA, "layers": 7}, {_LAYOUT: "Et*2|t*2|tt|tL"}, gpus=8, pp=4),
         "recompute-full": case(GQA, {**_FULL, "distribute_saved_activations": True}, gpus=16, tp=2, pp=2, sp=0),
@@ -195,7 +205,8 @@ def argument_bases() -> dict[str, Case]:
                 "data_parallel_sharding_strategy": "optim_grads_params",
                 "untie_embeddings_and_output_weights": True,
             },
-            gpus=16, tp=2,
+            gpus=16,
+            tp=2,
         ),
         "experts": case(ROUTED, {"use_distributed_optimizer": True}, gpus=32, tp=2, pp=2, ep=4, etp=1),
         "experts-overlap": case(unshared, _EXPERT_OVERLAP, gpus=32, tp=2, pp=2, vpp=2, ep=4, etp=1),

@@ -20,7 +20,7 @@ FLAGS_OFF: Mapping[str, str] = {
 """Options that are on unless a flag says otherwise."""
 
 
-ALWAYS = "--train-iters 10 --lr 1e-4 --min-lr 1e-5 --bf16 --tokenizer-type NullTokenizer --mock-data --normalization RMSNorm"
+ALWAYS = "--train-iters 10 --lr 1e-4 --min-lr 1e-5 --tokenizer-type NullTokenizer --mock-data --normalization RMSNorm"
 
 STEPS: Mapping[str, tuple[object, ...]] = {
     "use_distributed_optimizer": (None, True),
@@ -39,6 +39,7 @@ STEPS: Mapping[str, tuple[object, ...]] = {
     "use_precision_aware_optimizer": (None, True),
     "optimizer": (None, "adam", "sgd"),
     "fp16": (None, True),
+    "bf16": (None, True),
     "fp8_format": (None, "hybrid"),
     "fp8_param_gather": (None, True),
     "num_distributed_optimizer_instances": (None, 2, 3, 4),
@@ -94,7 +95,7 @@ def environment(case: Case) -> dict[str, str]:
 def argument_list(case: Case) -> list[str]:
     """The command line of a configuration."""
     spec, options = case.graph.spec, dict(case.settings)
-    made = ALWAYS.split() if not options.get("fp16") else ALWAYS.replace("--bf16", "--bf16 --fp16").split()
+    made = ALWAYS.split()
     numbers: dict[str, object] = {
         "num-layers": spec.layers,
         "hidden-size": spec.hidden,
@@ -115,7 +116,7 @@ def argument_list(case: Case) -> list[str]:
     made += [word for key, value in numbers.items() for word in (f"--{key}", str(value))]
     made += ["--sequence-parallel"] * case.sp + ["--swiglu"] * spec.gated
     made += ["--group-query-attention"] * (spec.kv_heads < spec.heads) + ["--multi-latent-attention"] * (spec.mla is not None)
-    skipped = ("max_position_embeddings", "transformer_impl", "fp16")
+    skipped = ("max_position_embeddings", "transformer_impl")
     made += [word for key, value in options.items() if key not in skipped for word in _option(key, value)]
     return made
 

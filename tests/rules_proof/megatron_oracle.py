@@ -16,6 +16,7 @@ Nothing is computed: modules are built without initial values, and the schedule 
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +28,10 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.num_microbatches_calculator import ConstantNumMicroBatchesCalculator
 from megatron.core.pipeline_parallel.schedules import forward_backward_pipelining_with_interleaving
 from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.tensor_parallel import layers
 from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
 from megatron.core.transformer.spec_utils import build_module
 from megatron.core.transformer.transformer_block import get_num_layers_to_build
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
@@ -42,14 +45,13 @@ FAULTS = (ValueError, RuntimeError, AssertionError, NotImplementedError, ZeroDiv
 CONFIG_NAMES = {
     "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
     "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
-    "microbatch_group_size_per_virtual_pipeline_stage": "microbatch_group_size_per_vp_stage",
 }
 """Options whose name on the command line is not that of the config's field."""
 
 GROUP_SETTINGS = ("num_distributed_optimizer_instances", "hierarchical_context_parallel_sizes")
 """Options that shape process groups, not the config."""
 
-ELSEWHERE = (*GROUP_SETTINGS, "position_embedding_type")
+ELSEWHERE = (*GROUP_SETTINGS, "position_embedding_type", "use_distributed_optimizer", "env.CUDA_DEVICE_MAX_CONNECTIONS")
 """Options that are no fields of the config."""
 
 
@@ -78,23 +80,30 @@ def verdict(case: Case) -> Verdict:
     with warnings.catch_warnings(), on_cpu():
         warnings.simplefilter("ignore")
         try:
+            case = settled(case)
             config = config_of(case)
         except FAULTS as fault:
             return refused("config", fault)
         return _with_groups(case, config)
 
 
+def settled(case: Case) -> Case:
+    """A configuration with the virtual stages of its layout, as Megatron-LM counts them before anything else."""
+    layout = dict(case.settings).get("pipeline_model_parallel_layout")
+    if layout is None:
+        return case
+    stages = PipelineParallelLayerLayout.get_num_stages_from_str(layout)
+    return replace(case, vpp=stages // case.pp) if stages % case.pp == 0 else case
+
+
 def _with_groups(case: Case, config: TransformerConfig) -> Verdict:
-    started(case.gpus)
+    link = "groups"
     try:
-        link: str = "groups"
-        start_groups(case)
+        GROUPS.start(case)
         for link, test in LINKS:
             test(case, config)
     except FAULTS as fault:
         return refused(link, fault)
-    finally:
-        parallel_state.destroy_model_parallel()
     return ACCEPTED
 
 
@@ -117,8 +126,7 @@ def config_of(case: Case) -> TransformerConfig:
         "virtual_pipeline_model_parallel_size": case.vpp if case.vpp > 1 else None,
         "expert_model_parallel_size": case.ep,
         "expert_tensor_parallel_size": case.etp,
-        "sequence_parallel": bool(case.sp),
-        "bf16": True,
+        "sequence_parallel": bool(case.sp) and case.tp > 1,  # Megatron-LM switches it off before a config sees it
         "pipeline_dtype": torch.bfloat16,
         "params_dtype": torch.bfloat16,
         **NOTHING_COMPUTED,
@@ -130,7 +138,6 @@ def config_of(case: Case) -> TransformerConfig:
             "moe_ffn_hidden_size": spec.moe.expert_ffn,
             "moe_shared_expert_intermediate_size": spec.moe.shared_ffn or None,
             "moe_layer_freq": [int(spec.is_moe(layer)) for layer in range(spec.layers)],
-            "moe_token_dispatcher_type": "alltoall",
         }
     if spec.mla is not None:
         fields |= {
@@ -145,6 +152,7 @@ def config_of(case: Case) -> TransformerConfig:
     else:
         fields |= {"num_query_groups": spec.kv_heads, "kv_channels": spec.head_dim}
     fields |= {CONFIG_NAMES.get(key, key): value for key, value in options.items() if key not in ELSEWHERE}
+    fields["cpu_offloading"] = fields.get("cpu_offloading_num_layers", 0) > 0
     fields |= {key: list(value) for key, value in fields.items() if isinstance(value, tuple)}
     return (MLATransformerConfig if spec.mla is not None else TransformerConfig)(**fields)
 
@@ -155,37 +163,55 @@ NOTHING_COMPUTED = {
     "bias_activation_fusion": False,
     "bias_dropout_fusion": False,
     "masked_softmax_fusion": False,
-    "gradient_accumulation_fusion": False,
     "persist_layer_norm": False,
     "apply_rope_fusion": False,
 }
 """Options that only say how kernels run, as a build without a device needs them."""
 
 
-def started(gpus: int) -> None:
-    """A fake process group of so many ranks; this process is rank 0."""
-    if dist.is_initialized():
-        if dist.get_world_size() == gpus:
+def groups_key(case: Case) -> tuple[object, ...]:
+    """What process groups follow from; cases with equal keys, one after the other, share them."""
+    options = tuple((key, value) for key, value in case.settings if key in GROUP_SETTINGS)
+    return case.gpus, case.tp, case.cp, case.pp, case.vpp, case.ep, case.etp, options
+
+
+class Groups:
+    """Megatron's process groups over a fake group of all ranks; this process is rank 0."""
+
+    def __init__(self) -> None:
+        self.key: tuple[object, ...] | None = None
+
+    def start(self, case: Case) -> None:
+        """Groups for a case, anew where the last one's were others."""
+        key = groups_key(case)
+        if key == self.key:
             return
-        dist.destroy_process_group()
-    dist.init_process_group("fake", rank=0, world_size=gpus, store=FakeStore())
+        self.stop()
+        dist.init_process_group("fake", rank=0, world_size=case.gpus, store=FakeStore())
+        options = {name: value for name, value in case.settings if name in GROUP_SETTINGS}
+        sizes = options.pop("hierarchical_context_parallel_sizes", None)
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=case.tp,
+            pipeline_model_parallel_size=case.pp,
+            virtual_pipeline_model_parallel_size=case.vpp if case.vpp > 1 else None,
+            context_parallel_size=case.cp,
+            expert_model_parallel_size=case.ep,
+            expert_tensor_parallel_size=case.etp,
+            hierarchical_context_parallel_sizes=None if sizes is None else list(sizes),
+            create_gloo_process_groups=False,
+            **options,
+        )
+        self.key = key
+
+    def stop(self) -> None:
+        """No groups any more."""
+        self.key = None
+        parallel_state.destroy_model_parallel()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
-def start_groups(case: Case) -> None:
-    """Megatron's process groups."""
-    options = {key: value for key, value in case.settings if key in GROUP_SETTINGS}
-    sizes = options.pop("hierarchical_context_parallel_sizes", None)
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=case.tp,
-        pipeline_model_parallel_size=case.pp,
-        virtual_pipeline_model_parallel_size=case.vpp if case.vpp > 1 else None,
-        context_parallel_size=case.cp,
-        expert_model_parallel_size=case.ep,
-        expert_tensor_parallel_size=case.etp,
-        hierarchical_context_parallel_sizes=None if sizes is None else list(sizes),
-        create_gloo_process_groups=False,
-        **options,
-    )
+GROUPS = Groups()
 
 
 def micro_batches_of(case: Case) -> int:
@@ -236,6 +262,7 @@ def _routed(config: TransformerConfig, block: torch.nn.Module) -> None:
         raise Reached
 
     block.train()
+    block.moe_layer_recompute = False  # recomputing saves the state of a device's random numbers
     block.route = block.shared_experts_compute = stop
     with contextlib.suppress(Reached):
         block(torch.empty(1, 1, config.hidden_size, device="meta"))
@@ -286,11 +313,13 @@ class OnCpu(TorchFunctionMode):
 @contextlib.contextmanager
 def on_cpu() -> Iterator[None]:
     """Where modules ask for the current device they get the CPU, streams that do nothing, no Transformer Engine."""
-    kept = torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear
+    kept = torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear, layers._grad_accum_fusion_available
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
     torch.cuda.Stream = SimpleNamespace  # type: ignore[assignment, misc]
     multi_latent_attention.TELinear = AbsentLinear
+    layers._grad_accum_fusion_available = True  # a kernel, which nothing runs
     try:
         yield
     finally:
-        torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear = kept  # type: ignore[misc]
+        torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear = kept[:3]  # type: ignore[misc]
+        layers._grad_accum_fusion_available = kept[3]

@@ -1,11 +1,15 @@
 """What this project's rules say of a configuration."""
 
+from dataclasses import replace
+
 from cases import Case
 
+from shardwright.errors import ShardwrightError
+from shardwright.planner.layouts import parse_layout
 from shardwright.planner.rules.base import Facts
 from shardwright.planner.rules.checking import Violation, violations
 
-EVEN_SPLIT, PLAIN, INTERLEAVED = 0, "1f1b", "interleaved-1f1b"
+PLAIN, INTERLEAVED = "1f1b", "interleaved-1f1b"
 
 
 def candidate_of(case: Case) -> dict[str, int]:
@@ -13,17 +17,33 @@ def candidate_of(case: Case) -> dict[str, int]:
     from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
     degrees = {name: getattr(case, name) for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "sp", "micro_batch")}
-    recompute = {None: 0, "selective": 1, "full": 2}[dict(case.settings).get("recompute_granularity")]
+    options = dict(case.settings)
+    split = int(bool(options.get("account_for_embedding_in_pipeline_split"))) + 2 * int(
+        bool(options.get("account_for_loss_in_pipeline_split"))
+    )
+    recompute = {None: 0, "selective": 1, "full": 2}[options.get("recompute_granularity")]
     schedule = SCHEDULE_IDS.index(INTERLEAVED if case.vpp > 1 else PLAIN)
     return {
         **degrees,
         "dp": case.dp,
         "zero": 1,
-        "dp_replicate": int(dict(case.settings).get("num_distributed_optimizer_instances") or 1),
+        "dp_replicate": 1,
         "schedule": schedule,
-        "split": EVEN_SPLIT,
+        "split": split,
         "recompute": recompute,
     }
+
+
+def settled(case: Case) -> Case:
+    """The case with the virtual stages of its layout, as readers of a command line take them from it."""
+    layout = dict(case.settings).get("pipeline_model_parallel_layout")
+    if layout is None:
+        return case
+    try:
+        stages = len(parse_layout(str(layout)).chunks)
+    except ShardwrightError:
+        return case
+    return replace(case, vpp=stages // case.pp) if stages % case.pp == 0 else case
 
 
 def facts_of(case: Case) -> Facts:
@@ -38,6 +58,33 @@ def facts_of(case: Case) -> Facts:
     )
 
 
+def megatron_settings(case: Case) -> dict[str, object]:
+    """Everything a command line of Megatron-LM says, under the names its parser gives: the case's settings, model and degrees."""
+    spec, moe = case.graph.spec, case.graph.spec.moe
+    said: dict[str, object] = {
+        "group_query_attention": spec.kv_heads < spec.heads and spec.mla is None or None,
+        "multi_latent_attention": spec.mla is not None or None,
+        "mtp_num_layers": spec.mtp_layers or None,
+        "sequence_parallel": bool(case.sp) or None,
+        "num_virtual_stages_per_pipeline_rank": case.vpp if case.vpp > 1 else None,
+        "kv_channels": None if spec.mla else spec.head_dim,
+    }
+    if moe is not None:
+        said |= {"num_experts": moe.experts, "moe_router_topk": moe.topk, "moe_ffn_hidden_size": moe.expert_ffn}
+        said["moe_shared_expert_intermediate_size"] = moe.shared_ffn or None
+    said |= dict(case.settings)
+    if "pipeline_model_parallel_layout" in said:
+        said["num_virtual_stages_per_pipeline_rank"] = None
+    return {name: value for name, value in said.items() if value is not None}
+
+
 def broken(case: Case, framework: str, version: str) -> list[Violation]:
     """The rules a configuration breaks."""
-    return violations(candidate_of(case), facts_of(case), dict(case.settings), framework, version)
+    settings = megatron_settings(case) if framework == "megatron" else dict(case.settings)
+    case = settled(case)
+    return violations(candidate_of(case), facts_of(case), settings, framework, version)
+
+
+def refusing(case: Case, framework: str, version: str) -> tuple[str, ...]:
+    """Ids of the rules that make a configuration infeasible."""
+    return tuple(sorted({one.rule for one in broken(case, framework, version) if one.severity == "error"}))

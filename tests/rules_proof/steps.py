@@ -6,14 +6,25 @@ from dataclasses import replace
 from cases import Case
 
 DEGREES = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch")
-MODEL_SIZES = ("layers", "heads", "kv_heads", "ffn", "moe.experts", "moe.expert_ffn", "moe.shared_ffn", "moe.topk", "mtp_layers")
+MODEL_SIZES = (
+    "layers",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "moe.experts",
+    "moe.expert_ffn",
+    "moe.shared_ffn",
+    "moe.topk",
+    "mtp_layers",
+)
 
 OPTIONS: Mapping[str, tuple[object, ...]] = {
     "decoder_first_pipeline_num_layers": (None, 1, 2, 3, 4, 5, 6),
     "decoder_last_pipeline_num_layers": (None, 1, 2, 3, 4, 5, 6),
     "account_for_embedding_in_pipeline_split": (None, True),
     "account_for_loss_in_pipeline_split": (None, True),
-    "microbatch_group_size_per_virtual_pipeline_stage": (None, 1, 2, 3, 4, 5, 6, 8, 12, 16),
+    "microbatch_group_size_per_vp_stage": (None, 1, 2, 3, 4, 5, 6, 8, 12, 16),
     "recompute_granularity": (None, "selective", "full"),
     "recompute_method": (None, "uniform", "block"),
     "recompute_num_layers": (None, 1, 2),
@@ -32,11 +43,12 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "moe_router_num_groups": (None, 1, 2, 3, 4, 8),
     "moe_router_group_topk": (None, 1, 2, 3, 4, 8),
     "add_bias_linear": (False, True),
-    "cpu_offloading": (None, True),
     "cpu_offloading_num_layers": (None, 1, 2),
     "num_distributed_optimizer_instances": (None, 2, 3, 4),
     "hierarchical_context_parallel_sizes": (None, (1, 2), (2, 2), (2, 4), (1, 4)),
     "fp16": (None, True),
+    "bf16": (None, True),
+    "gradient_accumulation_fusion": (False, True),
     "defer_embedding_wgrad_compute": (None, True),
     "wgrad_deferral_limit": (None, -1, 1),
 }
@@ -46,6 +58,8 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
 def steps(case: Case) -> Iterator[tuple[str, Case]]:
     """Every configuration one step away: (field that changed, configuration)."""
     for name in DEGREES:
+        if name == "vpp" and "pipeline_model_parallel_layout" in dict(case.settings):
+            continue  # it follows from the layout
         for value in _near(getattr(case, name)):
             yield name, replace(case, **{name: value})
     yield "sp", replace(case, sp=1 - case.sp)
@@ -53,11 +67,13 @@ def steps(case: Case) -> Iterator[tuple[str, Case]]:
         for value in _near(getattr(case, name), *near):
             yield name, replace(case, **{name: value})
     model = dict(case.model)
-    for name in MODEL_SIZES:
-        for value in _near(model.get(name), 1, 4) if name in model else ():
+    for name in (size for size in MODEL_SIZES if size in model):
+        for value in _near(int(str(model[name])), 1, 4):
             changed = case.with_model(**{name: value})
             if changed.possible:
                 yield name, changed
+    for layout in _layouts(str(dict(case.settings).get("pipeline_model_parallel_layout") or "")):
+        yield "pipeline_model_parallel_layout", case.with_settings(pipeline_model_parallel_layout=layout)
     for name, values in OPTIONS.items():
         given = dict(case.settings).get(name)
         for value in values:
@@ -69,3 +85,15 @@ def _near(value: int, *widths: int) -> tuple[int, ...]:
     """Twice, half, and a little more or less."""
     found = {value * 2, value // 2, *(value + w for w in widths or (1,)), *(value - w for w in widths or (1,))}
     return tuple(sorted(v for v in found if v >= 1 and v != value))
+
+
+def _layouts(layout: str) -> tuple[str, ...]:
+    """A layout with one character left out, doubled, exchanged for another, or exchanged with its neighbour."""
+    found = set()
+    for at, letter in enumerate(layout):
+        before, after = layout[:at], layout[at + 1 :]
+        if letter in "EtmL|":
+            found |= {before + after, before + letter + letter + after}
+            found |= {before + other + after for other in "EtmLx" if other != letter}
+        found.add(before + after[:1] + letter + after[1:])
+    return tuple(sorted(found - {layout}))

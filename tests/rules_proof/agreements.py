@@ -1,0 +1,3 @@
+CORE_LAX = {}
+NOT_IN_CORE = {}
+CORE_REASONS = {}
