@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from agreements import Lax
 from cases import Case
 from verdicts import Verdict
 
@@ -31,11 +32,13 @@ class Hits:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-def disagreements(trials: Iterable[Trial], lax: Mapping[str, str]) -> dict[str, list[Trial]]:
-    """Trials on which the verdicts differ, by what differs; rules that the framework is known not to check do not count."""
+def disagreements(trials: Iterable[Trial], lax: Mapping[str, Lax], unchecked: Iterable[str]) -> dict[str, list[Trial]]:
+    """Trials on which the verdicts differ, by what differs; what the framework is known not to check does not count."""
     found: dict[str, list[Trial]] = defaultdict(list)
+    passed = set(unchecked)
     for trial in trials:
-        checked = [rule for rule in trial.rules if rule not in lax]
+        excused = {rule for rule in trial.rules if rule in lax and lax[rule].where(trial.case)}
+        checked = [rule for rule in trial.rules if rule not in excused | passed]
         if trial.theirs.accepted and checked:
             found["accepted, but refused by " + ", ".join(checked)].append(trial)
         elif not trial.theirs.accepted and not trial.rules:

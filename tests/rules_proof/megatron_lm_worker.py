@@ -43,7 +43,7 @@ class Anything(type):
 class Stub(types.ModuleType):
     """An empty module, with any attribute asked of it."""
 
-    __path__: list[str] = []
+    __path__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -55,7 +55,7 @@ class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds triton and what is in it."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name.split(".")[0] != "triton":
+        if name.split(".", maxsplit=1)[0] != "triton":
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
@@ -75,7 +75,7 @@ def prepared(checkout: str) -> Any:
     for name in ("has_triton", "has_triton_tma", "has_triton_tma_device"):
         getattr(_triton, name, bool)()
     import torch._inductor.config
-    import torch._inductor.utils  # noqa: F401
+    import torch._inductor.utils
 
     hopper = types.SimpleNamespace(major=9, minor=0, multi_processor_count=132, total_memory=80 << 30, name="H100")
     torch.cuda.get_device_properties = lambda *_, **__: hopper  # type: ignore[assignment]

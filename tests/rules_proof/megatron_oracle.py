@@ -31,6 +31,7 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import layers
 from megatron.core.transformer import multi_latent_attention
 from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.moe import token_dispatcher
 from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
 from megatron.core.transformer.spec_utils import build_module
 from megatron.core.transformer.transformer_block import get_num_layers_to_build
@@ -59,7 +60,7 @@ class AbsentLinear:
     """Stands for Transformer Engine's linear layer where it is not installed: nothing is one."""
 
 
-class Reached(Exception):
+class ReachedError(Exception):
     """The schedule got past its checks."""
 
 
@@ -72,7 +73,7 @@ class Chunk(torch.nn.Module):
 
     @property
     def model_type(self) -> None:
-        raise Reached
+        raise ReachedError
 
 
 def verdict(case: Case) -> Verdict:
@@ -97,13 +98,11 @@ def settled(case: Case) -> Case:
 
 
 def _with_groups(case: Case, config: TransformerConfig) -> Verdict:
-    link = "groups"
-    try:
-        GROUPS.start(case)
-        for link, test in LINKS:
+    for link, test in LINKS:
+        try:
             test(case, config)
-    except FAULTS as fault:
-        return refused(link, fault)
+        except FAULTS as fault:
+            return refused(link, fault)
     return ACCEPTED
 
 
@@ -259,12 +258,12 @@ def _routed(config: TransformerConfig, block: torch.nn.Module) -> None:
     """The expert layer's own check before it routes anything."""
 
     def stop(*_: object, **__: object) -> None:
-        raise Reached
+        raise ReachedError
 
     block.train()
     block.moe_layer_recompute = False  # recomputing saves the state of a device's random numbers
     block.route = block.shared_experts_compute = stop
-    with contextlib.suppress(Reached):
+    with contextlib.suppress(ReachedError):
         block(torch.empty(1, 1, config.hidden_size, device="meta"))
 
 
@@ -280,7 +279,7 @@ def _schedule(case: Case, config: TransformerConfig) -> None:
     chunks = config.virtual_pipeline_model_parallel_size
     if case.pp == 1 or chunks is None:
         return
-    with contextlib.suppress(Reached), OnCpu():
+    with contextlib.suppress(ReachedError), OnCpu():
         forward_backward_pipelining_with_interleaving(
             forward_step_func=lambda *_: None,
             data_iterator=[iter(()) for _ in range(chunks)],
@@ -292,6 +291,7 @@ def _schedule(case: Case, config: TransformerConfig) -> None:
 
 
 LINKS: tuple[tuple[str, Callable[[Case, TransformerConfig], None]], ...] = (
+    ("groups", lambda case, _: GROUPS.start(case)),
     ("micro-batches", _count),
     ("layers", _layers),
     ("layer", _layer),
@@ -313,13 +313,16 @@ class OnCpu(TorchFunctionMode):
 @contextlib.contextmanager
 def on_cpu() -> Iterator[None]:
     """Where modules ask for the current device they get the CPU, streams that do nothing, no Transformer Engine."""
+    deepep = token_dispatcher.fused_dispatch, token_dispatcher.set_deepep_num_sms
     kept = torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear, layers._grad_accum_fusion_available
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
     torch.cuda.Stream = SimpleNamespace  # type: ignore[assignment, misc]
     multi_latent_attention.TELinear = AbsentLinear
+    token_dispatcher.fused_dispatch = token_dispatcher.set_deepep_num_sms = lambda *_: None
     layers._grad_accum_fusion_available = True  # a kernel, which nothing runs
     try:
         yield
     finally:
         torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear = kept[:3]  # type: ignore[misc]
         layers._grad_accum_fusion_available = kept[3]
+        token_dispatcher.fused_dispatch, token_dispatcher.set_deepep_num_sms = deepep

@@ -59,10 +59,10 @@ def facts_of(case: Case) -> Facts:
 
 
 def megatron_settings(case: Case) -> dict[str, object]:
-    """Everything a command line of Megatron-LM says, under the names its parser gives: the case's settings, model and degrees."""
+    """Everything a command line of Megatron-LM says, under the names its parser gives: settings, model and degrees."""
     spec, moe = case.graph.spec, case.graph.spec.moe
     said: dict[str, object] = {
-        "group_query_attention": spec.kv_heads < spec.heads and spec.mla is None or None,
+        "group_query_attention": (spec.kv_heads < spec.heads and spec.mla is None) or None,
         "multi_latent_attention": spec.mla is not None or None,
         "mtp_num_layers": spec.mtp_layers or None,
         "sequence_parallel": bool(case.sp) or None,

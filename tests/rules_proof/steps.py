@@ -19,24 +19,39 @@ MODEL_SIZES = (
     "mtp_layers",
 )
 
+LAYOUT = "pipeline_model_parallel_layout"
+
 OPTIONS: Mapping[str, tuple[object, ...]] = {
-    "decoder_first_pipeline_num_layers": (None, 1, 2, 3, 4, 5, 6),
-    "decoder_last_pipeline_num_layers": (None, 1, 2, 3, 4, 5, 6),
+    "decoder_first_pipeline_num_layers": (None, 0, 1, 2, 3, 4, 5, 6),
+    "decoder_last_pipeline_num_layers": (None, 0, 1, 2, 3, 4, 5, 6),
     "account_for_embedding_in_pipeline_split": (None, True),
     "account_for_loss_in_pipeline_split": (None, True),
     "microbatch_group_size_per_vp_stage": (None, 1, 2, 3, 4, 5, 6, 8, 12, 16),
-    "recompute_granularity": (None, "selective", "full"),
+    "recompute_granularity": (None, "selective", "full", "some"),
     "recompute_method": (None, "uniform", "block"),
     "recompute_num_layers": (None, 1, 2),
-    "recompute_modules": (None, ("core_attn",), ("mlp",), ("moe",), ("moe_act",), ("mla_up_proj",), ("shared_experts",)),
+    "recompute_modules": (
+        None,
+        ("core_attn",),
+        ("mlp",),
+        ("moe",),
+        ("moe_act",),
+        ("mla_up_proj",),
+        ("shared_experts",),
+        ("attention",),
+    ),
     "distribute_saved_activations": (None, True),
-    "moe_token_dispatcher_type": (None, "allgather", "alltoall"),
+    "moe_token_dispatcher_type": (None, "allgather", "alltoall", "flex", "ring"),
+    "moe_enable_deepep": (None, True),
+    "moe_flex_dispatcher_backend": (None, "deepep", "hybridep"),
+    "variable_seq_lengths": (None, True),
+    "moe_aux_loss_coeff": (None, 0.01, (0.01,), (0.01, 0.01)),
     "moe_shared_expert_overlap": (None, True),
     "overlap_moe_expert_parallel_comm": (None, True),
     "delay_wgrad_compute": (None, True),
     "moe_expert_capacity_factor": (None, 1.0),
     "moe_pad_expert_input_to_capacity": (None, True),
-    "moe_router_load_balancing_type": (None, "aux_loss", "seq_aux_loss", "sinkhorn", "none"),
+    "moe_router_load_balancing_type": (None, "aux_loss", "seq_aux_loss", "sinkhorn", "none", ("aux_loss", "seq_aux_loss")),
     "moe_router_score_function": (None, "softmax", "sigmoid"),
     "moe_router_pre_softmax": (None, True),
     "moe_router_enable_expert_bias": (None, True),
@@ -57,8 +72,20 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
 
 def steps(case: Case) -> Iterator[tuple[str, Case]]:
     """Every configuration one step away: (field that changed, configuration)."""
+    yield from _degree_steps(case)
+    yield from _model_steps(case)
+    for layout in _layouts(str(dict(case.settings).get(LAYOUT) or "")):
+        yield LAYOUT, case.with_settings(**{LAYOUT: layout})
+    for name, values in OPTIONS.items():
+        given = dict(case.settings).get(name)
+        for value in values:
+            if value != given:
+                yield name, case.with_settings(**{name: value})
+
+
+def _degree_steps(case: Case) -> Iterator[tuple[str, Case]]:
     for name in DEGREES:
-        if name == "vpp" and "pipeline_model_parallel_layout" in dict(case.settings):
+        if name == "vpp" and LAYOUT in dict(case.settings):
             continue  # it follows from the layout
         for value in _near(getattr(case, name)):
             yield name, replace(case, **{name: value})
@@ -66,19 +93,15 @@ def steps(case: Case) -> Iterator[tuple[str, Case]]:
     for name, near in (("gpus", (1, 8)), ("seq_len", (1, 2)), ("global_batch", (1, 4))):
         for value in _near(getattr(case, name), *near):
             yield name, replace(case, **{name: value})
+
+
+def _model_steps(case: Case) -> Iterator[tuple[str, Case]]:
     model = dict(case.model)
     for name in (size for size in MODEL_SIZES if size in model):
         for value in _near(int(str(model[name])), 1, 4):
             changed = case.with_model(**{name: value})
             if changed.possible:
                 yield name, changed
-    for layout in _layouts(str(dict(case.settings).get("pipeline_model_parallel_layout") or "")):
-        yield "pipeline_model_parallel_layout", case.with_settings(pipeline_model_parallel_layout=layout)
-    for name, values in OPTIONS.items():
-        given = dict(case.settings).get(name)
-        for value in values:
-            if value != given:
-                yield name, case.with_settings(**{name: value})
 
 
 def _near(value: int, *widths: int) -> tuple[int, ...]:
