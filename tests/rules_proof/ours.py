@@ -21,7 +21,7 @@ def candidate_of(case: Case) -> dict[str, int]:
     split = int(bool(options.get("account_for_embedding_in_pipeline_split"))) + 2 * int(
         bool(options.get("account_for_loss_in_pipeline_split"))
     )
-    recompute = {None: 0, "selective": 1, "full": 2}[options.get("recompute_granularity")]
+    recompute = {"selective": 1, "full": 2}.get(str(options.get("recompute_granularity")), 0)
     schedule = SCHEDULE_IDS.index(INTERLEAVED if case.vpp > 1 else PLAIN)
     return {
         **degrees,

@@ -36,6 +36,12 @@ def _linear_tp(c: Candidate, f: Facts) -> Changes:
     return {"tp": closest(c["tp"], divisors(int(np.gcd(value, key)))), "cp": 1}
 
 
+def _joint_width(f: Facts) -> int:
+    """Width of the projection to queries, keys and values; 0 for latent attention, which has none."""
+    spec = f.graph.spec
+    return 0 if spec.mla is not None else (spec.heads + 2 * spec.kv_heads) * spec.head_dim
+
+
 def _a2a_off(s: Settings, c: Columns, f: Facts) -> BoolArray:
     over_heads = "a2a" in s.words("cp_comm_type")
     degree = c["tp"] * c["cp"]
@@ -64,6 +70,17 @@ ATTENTION_RULES: tuple[Rule, ...] = (
         targets=MEGATRON,
         until="0.16",
         source="Megatron-Core TransformerConfig before 0.16",
+    ),
+    degree_rule(
+        "megatron-qkv-width",
+        "tp divides the joint width of queries, keys and values, (heads + 2 · kv_heads) · head_dim",
+        reads=("tp",),
+        breaks=lambda c, f: _joint_width(f) % c["tp"] != 0,
+        message=lambda c, f: f"queries, keys and values of joint width {_joint_width(f)} cannot be divided by tp {c['tp']}",
+        mend=lambda c, f: {"tp": closest(c["tp"], divisors(int(np.gcd(_joint_width(f), f.graph.spec.heads))))},
+        targets=MEGATRON,
+        since="0.16",
+        source="Megatron-Core SelfAttention (ColumnParallelLinear)",
     ),
     degree_rule(
         "megatron-linear-heads",

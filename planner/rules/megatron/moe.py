@@ -30,6 +30,12 @@ def routed(s: Settings, f: Facts) -> bool:
     return s.number("num_experts") > 0 if s["num_experts"] is not None else f.graph.spec.moe is not None
 
 
+def _shared(s: Settings, f: Facts) -> bool:
+    """Whether the configuration has shared experts: as it says, or else as the model has."""
+    given = s["moe_shared_expert_intermediate_size"]
+    return bool(given) if given is not None else f.graph.spec.moe is not None and f.graph.spec.moe.shared_ffn > 0
+
+
 def _experts(s: Settings, f: Facts) -> int:
     return s.number("num_experts") or (f.graph.spec.moe.experts if f.graph.spec.moe else 0)
 
@@ -212,6 +218,14 @@ MOE_RULES: tuple[Rule, ...] = (
         breaks=lambda s, c, f: routed(s, f) & (s.text(_DISPATCHER) == "allgather") & s.on("variable_seq_lengths"),
         message="varying sequence lengths with --moe-token-dispatcher-type {moe_token_dispatcher_type}",
         mend={_DISPATCHER: "alltoall"},
+    ),
+    _config(
+        "megatron-shared-bias",
+        "shared experts have no biases",
+        settings=("add_bias_linear", "moe_shared_expert_intermediate_size", "num_experts"),
+        breaks=lambda s, c, f: s.on("add_bias_linear") & routed(s, f) & _shared(s, f),
+        message="biases with shared experts",
+        mend={"add_bias_linear": False},
     ),
     _config(
         "megatron-expert-bias-etp",
