@@ -94,6 +94,8 @@ OTHER_FLAGS: Mapping[str, str] = {
 def defaults_of(target: str, version: str | None) -> Mapping[str, Value]:
     """Setting -> value where a configuration leaves it out."""
     made = dict(_DEFAULTS[target])
+    if target in {"megatron", "megatron-bridge"} and holds_in(target, version, "0.16", None):
+        made["moe_flex_dispatcher_backend"] = "deepep"
     if target in {"megatron", "megatron-bridge"} and holds_in(target, version, "0.18", None):
         made["data_parallel_sharding_strategy"] = "optim_grads_params"
     return made

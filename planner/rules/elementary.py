@@ -358,6 +358,8 @@ SCHEDULE_ROUNDS = Rule(
 
 
 def _interleaved_broken(c: Columns, f: Facts) -> BoolArray:
+    if f.settings.number("microbatch_group_size_per_vp_stage"):
+        return np.zeros(len(c["pp"]), dtype=bool)  # groups of another size have a rule of their own
     whole = (c["micro_batches"] >= c["pp"]) & (c["micro_batches"] % c["pp"] == 0)
     return np.asarray((c["schedule"] == _LOOPED) & ~whole)
 

@@ -31,6 +31,7 @@ MEGATRON = {
     "megatron-weight-shards-world": ({"tensor_parallel_num_weight_shards": 4}, {"tensor_parallel_num_weight_shards": 5}),
     "megatron-weight-shards-checkpoint": ({"tensor_parallel_num_weight_shards": 2}, {"ckpt_format": "zarr"}),
     "megatron-kv-heads": ({"tp": 8}, {"tp": 16}),
+    "megatron-qkv-width": ({"tp": 2}, {"tp": 5}),
     "megatron-linear-heads": ({"model": "linear", "tp": 2}, {"tp": 3}),
     "megatron-linear-cp": ({"model": "linear"}, {"cp": 2}),
     "megatron-linear-heads-cp": ({"model": "linear", "cp": 2}, {"cp": 3}),
@@ -77,6 +78,7 @@ MEGATRON = {
     "megatron-hybrid-pattern": ({"pp": 2, "hybrid_layer_pattern": "M*|M*"}, {"pp": 3}),
     "megatron-hybrid-alone": ({"hybrid_layer_pattern": "M*|M*"}, {"num_virtual_stages_per_pipeline_rank": 2}),
     "megatron-mtp-positions": ({"mtp_num_layers": 1, "position_embedding_type": "rope"}, {"position_embedding_type": "alibi"}),
+    "megatron-mtp-context": ({"mtp_num_layers": 1}, {"cp": 2}),
     "megatron-mtp-mixing": ({"mtp_hsm": True, "mtp_num_layers": 2}, {"mtp_num_layers": 1}),
     "megatron-hyper-connections": ({"enable_mhc_connections": True}, {"pp": 2}),
     # --- experts
@@ -108,6 +110,7 @@ MEGATRON = {
         {"moe_shared_expert_overlap": True, "moe_token_dispatcher_type": "flex"},
         {"moe_token_dispatcher_type": "allgather"},
     ),
+    "megatron-shared-bias": ({"model": LATENT, "add_bias_linear": False}, {"add_bias_linear": True}),
     "megatron-shared-recompute": (
         {"moe_shared_expert_overlap": True, **SELECTIVE},
         {"recompute_modules": ["shared_experts"]},
@@ -190,6 +193,7 @@ MEGATRON = {
     "megatron-graphs-segments": (GRAPHS, {"env.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     # --- optimizer, FSDP, precision
     "megatron-gather-sharded": ({GATHER: True, REDUCE: True, SHARD: True}, {SHARD: False}),
+    "megatron-gather-strategy": ({}, {"data_parallel_sharding_strategy": "optim_grads_params"}),
     "megatron-gather-reduce": ({GATHER: True, REDUCE: True}, {REDUCE: False}),
     "megatron-gather-step": (
         {"overlap_param_gather_with_optimizer_step": True, SHARD: True, GATHER: True, "ckpt_format": "torch"},

@@ -13,10 +13,11 @@ from cases import Case
 
 @dataclass(frozen=True, kw_only=True)
 class Lax:
-    """Where a framework does not check a rule: why ours refuses all the same."""
+    """Where a framework does not check a rule: why ours refuses all the same, and in which versions (none named: in all)."""
 
     why: str
     where: Callable[[Case], bool] = lambda _: True
+    versions: tuple[str, ...] = ()
 
 
 CORE_LAX: Mapping[str, Lax] = {
@@ -67,7 +68,7 @@ NOT_IN_CORE: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "dp-replicate", "expert-replicate", "replicas", "megatron-optimizer", "megatron-precision", "megatron-schedule",
-            "megatron-zero", "megatron-vocabulary",
+            "megatron-zero", "megatron-vocabulary", "schedule-chunks", "schedule-rounds",
         ),
         _DEGREES,
     ),
@@ -106,7 +107,7 @@ CORE_REASONS: Mapping[str, str] = {
     "megatron-experts-none": "num_moe_experts must be non None",
     "megatron-group": "contiguous micro-batches",
     "megatron-half": "Only one of self.fp16",
-    "megatron-layers-even": "divisible by ?(middle )?pipeline_model_parallel_size",
+    "megatron-layers-even": "divisible ?by ?(middle )?pipeline_model_parallel_size",
     "megatron-layers-virtual": "divisible by ?(vp_size|virtual)",
     "megatron-layout": "layout|layer|Embedding|Loss|MTP|mtp|Layer|decoder",
     "megatron-layout-alone": "cannot be set with other pipeline layout arguments",
@@ -132,3 +133,34 @@ CORE_REASONS: Mapping[str, str] = {
     "world-size": "world_size .* is not divisible",
 }
 """Rule -> words of megatron-core's message when this rule alone is broken."""
+
+_DROPPING = ("0.13", "0.14", "0.15")
+"""Versions that build only the layers of the named ends, and train another model in silence."""
+
+ARGUMENTS_LAX: Mapping[str, Lax] = {
+    "megatron-ends": Lax(why="layers between the ends are dropped where no stage is between", versions=_DROPPING),
+    "megatron-ends-alone": Lax(why="with pp 1 all layers but those of an end are dropped", versions=_DROPPING),
+    "expert-width": Lax(
+        why="expert tensor parallelism of a model without experts goes unused; a plan that names it is for another model",
+        where=lambda case: case.graph.spec.moe is None,
+    ),
+    "megatron-layers-even": Lax(
+        why="with virtual stages by number only get_num_layers_to_build divides", where=lambda c: c.vpp > 1
+    ),
+    "megatron-layers-virtual": Lax(
+        why="virtual stages by number are divided by get_num_layers_to_build alone", where=lambda c: c.vpp > 1
+    ),
+}
+
+_AT_START = "checked when groups, micro-batches, optimizer or layers are made, not by the arguments"
+
+NOT_IN_ARGUMENTS: Mapping[str, str] = dict.fromkeys(
+    (
+        "batch-dp", "batch-micro", "expert-mesh", "expert-sequence", "interleaved-batch", "layers-stages",
+        "megatron-moe-sp", "megatron-optimizer-instances",
+        "megatron-optimizer-instances-alone", "megatron-precision-aware", "megatron-qkv-width",
+        "mlp-width", "sequence-sp",
+    ),
+    _AT_START,
+)  # fmt: skip
+"""Rules that Megatron-LM's arguments do not check, though a start of the run does."""

@@ -46,7 +46,7 @@ FOCI = (
     ),
     Focus(
         model={**UNSHARED, "mtp_layers": 1}, settings=OVERLAP, fields=("mtp_layers", "pp"), pp=(2,), ep=(2, 4),
-        replicas=(4, 8, 12, 16), interleaved=True
+        replicas=(2, 4, 6, 8, 10, 12, 14, 16), interleaved=True
     ),
     Focus(model=UNSHARED, settings={**OVERLAP, "delay_wgrad_compute": True}, fields=("overlap_moe_expert_parallel_comm",
           "delay_wgrad_compute"), ep=(2, 4), interleaved=True),
@@ -68,6 +68,26 @@ FOCI = (
     Focus(model=GQA, settings={}, fields=("micro_batch",), ep=(1,), replicas=(1, 2, 3, 4, 6), micro_batch=4),
     Focus(model={**GQA, "layers": 4}, settings={}, fields=("pp", "layers"), pp=(4,), ep=(1,), replicas=(1, 2, 3, 4, 5, 6)),
     Focus(model=GQA, settings={"fp16": True, "bf16": None}, fields=("fp16", "bf16"), ep=(1,), replicas=(1, 2, 3, 4, 6, 8)),
+    Focus(
+        model=UNSHARED,
+        settings={"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True},
+        fields=("moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend", "ep"),
+        ep=(2, 4),
+        replicas=(4, 8, 12),
+    ),
+    Focus(
+        model=UNSHARED,
+        settings={"moe_token_dispatcher_type": "flex", "moe_expert_capacity_factor": 1.0},
+        fields=("moe_pad_expert_input_to_capacity", "ep"),
+        ep=(2, 4),
+        replicas=(4, 8, 12),
+    ),
+    Focus(model=ROUTED, settings={"moe_token_dispatcher_type": "allgather"}, fields=("variable_seq_lengths",)),
+    Focus(
+        model=ROUTED,
+        settings={"moe_router_load_balancing_type": ("aux_loss", "seq_aux_loss"), "moe_aux_loss_coeff": (0.01, 0.01)},
+        fields=("moe_aux_loss_coeff", "moe_router_load_balancing_type"),
+    ),
     Focus(
         model=GQA,
         settings={"defer_embedding_wgrad_compute": True, "gradient_accumulation_fusion": True},

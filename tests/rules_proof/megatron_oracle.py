@@ -56,6 +56,10 @@ ELSEWHERE = (*GROUP_SETTINGS, "position_embedding_type", "use_distributed_optimi
 """Options that are no fields of the config."""
 
 
+EXCHANGES = ("fused_dispatch", "set_deepep_num_sms", "hybrid_ep_dispatch")
+"""Functions of libraries that exchange tokens between devices, which the dispatchers look for when built."""
+
+
 class AbsentLinear:
     """Stands for Transformer Engine's linear layer where it is not installed: nothing is one."""
 
@@ -313,16 +317,18 @@ class OnCpu(TorchFunctionMode):
 @contextlib.contextmanager
 def on_cpu() -> Iterator[None]:
     """Where modules ask for the current device they get the CPU, streams that do nothing, no Transformer Engine."""
-    deepep = token_dispatcher.fused_dispatch, token_dispatcher.set_deepep_num_sms
+    libraries = {name: getattr(token_dispatcher, name) for name in EXCHANGES}
     kept = torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear, layers._grad_accum_fusion_available
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
     torch.cuda.Stream = SimpleNamespace  # type: ignore[assignment, misc]
     multi_latent_attention.TELinear = AbsentLinear
-    token_dispatcher.fused_dispatch = token_dispatcher.set_deepep_num_sms = lambda *_: None
+    for name in EXCHANGES:
+        setattr(token_dispatcher, name, lambda *_: None)
     layers._grad_accum_fusion_available = True  # a kernel, which nothing runs
     try:
         yield
     finally:
         torch.cuda.current_device, torch.cuda.Stream, multi_latent_attention.TELinear = kept[:3]  # type: ignore[misc]
         layers._grad_accum_fusion_available = kept[3]
-        token_dispatcher.fused_dispatch, token_dispatcher.set_deepep_num_sms = deepep
+        for name, kept_one in libraries.items():
+            setattr(token_dispatcher, name, kept_one)

@@ -35,8 +35,12 @@ def candidate_of(case: Case) -> dict[str, int]:
 
 
 def settled(case: Case) -> Case:
-    """The case with the virtual stages of its layout, as readers of a command line take them from it."""
-    layout = dict(case.settings).get("pipeline_model_parallel_layout")
+    """The case with the virtual stages that follow from its layout or its layers a chunk, as Megatron-LM counts them."""
+    options = dict(case.settings)
+    by_chunk, layout = options.get("num_layers_per_virtual_pipeline_stage"), options.get("pipeline_model_parallel_layout")
+    if by_chunk is not None:
+        chunks, rest = divmod(case.graph.spec.layers // case.pp, int(str(by_chunk)))
+        return replace(case, vpp=max(chunks, 1)) if rest == 0 else case
     if layout is None:
         return case
     try:
@@ -73,6 +77,7 @@ def megatron_settings(case: Case) -> dict[str, object]:
         said |= {"num_experts": moe.experts, "moe_router_topk": moe.topk, "moe_ffn_hidden_size": moe.expert_ffn}
         said["moe_shared_expert_intermediate_size"] = moe.shared_ffn or None
     said |= dict(case.settings)
+    said["fp8"] = said.pop("fp8_format", None)  # the name of its argument
     if "pipeline_model_parallel_layout" in said:
         said["num_virtual_stages_per_pipeline_rank"] = None
     return {name: value for name, value in said.items() if value is not None}

@@ -3,7 +3,8 @@
     python -m recorded CHECKOUT...     (in this folder) judges every argument list by each checkout and writes `RECORD`
 
 The record says for each named configuration and each option changed in it, version by version: `a` accepted, `r` refused by
-`validate_args` or the config behind it, `u` the version's parser does not know the option. One letter stands for all versions.
+`validate_args` or the config behind it, `u` the version's parser does not know the option, `n` the version stops for want of a
+device's library before it judges. One letter stands for all versions.
 """
 
 import json
@@ -18,6 +19,9 @@ from megatron_arguments import argument_list, argument_steps, environment
 
 RECORD = Path(__file__).with_name("megatron_lm_verdicts.json")
 WORKER = Path(__file__).with_name("megatron_lm_worker.py")
+
+NO_VERDICT = ("No module named 'transformer_engine'", "'NoneType' and 'Version'", "process group has not been initialized")
+"""Words of messages that say what is not installed here, not what is wrong with the arguments."""
 
 Key = tuple[str, str, str]
 """Named configuration, option changed in it, value it took; the last two empty for the configuration as it stands."""
@@ -57,6 +61,8 @@ def letter_of(verdict: dict[str, object]) -> str:
     """A verdict in one letter."""
     if verdict["accepted"]:
         return "a"
+    if any(words in str(verdict["message"]) for words in NO_VERDICT):
+        return "n"
     return "u" if verdict["link"] == "parse" else "r"
 
 

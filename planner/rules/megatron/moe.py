@@ -67,8 +67,8 @@ def _one_topk(s: Settings, c: Columns, f: Facts) -> bool:
 
 
 def _balance_lists(s: Settings, c: Columns, f: Facts) -> bool:
-    kinds, weights = s[_BALANCE], s[_COEFF]
-    return isinstance(kinds, (list, tuple)) and len(kinds) > 1 and len(s.words(_COEFF)) != len(kinds) and weights is not None
+    kinds = s.words(_BALANCE)
+    return len(kinds) > 1 and len(s.words(_COEFF)) != len(kinds)
 
 
 def _overlap_degrees(s: Settings, c: Columns, f: Facts) -> BoolArray:
@@ -153,10 +153,11 @@ MOE_RULES: tuple[Rule, ...] = (
     setting_rule(
         "megatron-dispatcher-ranks",
         "DeepEP and NCCL-EP need more than one rank to exchange with (etp · ep above 1)",
-        settings=("moe_enable_deepep", _BACKEND, _DISPATCHER),
+        settings=("moe_enable_deepep", _BACKEND, _DISPATCHER, "num_experts"),
         reads=("ep", "etp"),
         breaks=lambda s, c, f: (
             (s.text(_DISPATCHER) == "flex")
+            & routed(s, f)
             & (s.on("moe_enable_deepep") | (s.text(_BACKEND) in {"deepep", "ncclep"}))
             & (c["ep"] * c["etp"] == 1)
         ),
@@ -224,7 +225,7 @@ MOE_RULES: tuple[Rule, ...] = (
         "shared experts have no biases",
         settings=("add_bias_linear", "moe_shared_expert_intermediate_size", "num_experts"),
         breaks=lambda s, c, f: s.on("add_bias_linear") & routed(s, f) & _shared(s, f),
-        message="biases with shared experts",
+        message="biases with shared experts beside {experts} routed ones",
         mend={"add_bias_linear": False},
     ),
     _config(

@@ -79,6 +79,17 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
         mend={_SHARD: True},
     ),
     _args(
+        "megatron-gather-strategy",
+        "before 0.14, sharding strategy optim_grads_params overlaps gathers by itself, which needs the distributed optimizer",
+        settings=("data_parallel_sharding_strategy", _SHARD, "use_custom_fsdp"),
+        breaks=lambda s, c, f: (
+            s.text("data_parallel_sharding_strategy") == "optim_grads_params" and not (s.on(_SHARD) or s.on("use_custom_fsdp"))
+        ),
+        message="--data-parallel-sharding-strategy {data_parallel_sharding_strategy} without --use-distributed-optimizer",
+        mend={_SHARD: True},
+        until="0.14",
+    ),
+    _args(
         "megatron-gather-reduce",
         "overlapping the gathering of parameters needs overlapping of the reduction of gradients",
         settings=(_GATHER, _REDUCE),

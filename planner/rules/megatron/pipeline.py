@@ -400,6 +400,16 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         message="{mtp_num_layers} MTP layers with --position-embedding-type {position_embedding_type}",
         mend={"position_embedding_type": "rope"},
     ),
+    _args(
+        "megatron-mtp-context",
+        "before 0.14, multi-token prediction excludes context parallelism",
+        settings=("mtp_num_layers",),
+        reads=("cp",),
+        breaks=lambda s, c, f: (s.number("mtp_num_layers") > 0) & (c["cp"] > 1),
+        message="{mtp_num_layers} MTP layers with cp {cp}",
+        mend={"cp": 1},
+        until="0.14",
+    ),
     _config(
         "megatron-mtp-mixing",
         "mixing of hidden states needs two MTP layers",

@@ -142,13 +142,14 @@ WORLD_RULES: tuple[Rule, ...] = (
         message="{num_distributed_optimizer_instances} optimizer instances over dp·cp of {dp}·{cp} and edp {edp}",
         mend=_fewer_instances,
     ),
-    _args(
+    setting_rule(
         "megatron-optimizer-instances-alone",
         "several instances of the optimizer need the distributed optimizer",
         settings=(_INSTANCES, "use_distributed_optimizer"),
         breaks=lambda s, c, f: (s.number(_INSTANCES) > 1) & (not s.on("use_distributed_optimizer")),
         message="{num_distributed_optimizer_instances} optimizer instances without --use-distributed-optimizer",
         mend={"use_distributed_optimizer": True},
+        source="Megatron-Core param_and_grad_buffer: gradients are summed inside an instance alone",
     ),
     _args(
         "megatron-weight-shards",
