@@ -164,3 +164,8 @@ NOT_IN_ARGUMENTS: Mapping[str, str] = dict.fromkeys(
     _AT_START,
 )  # fmt: skip
 """Rules that Megatron-LM's arguments do not check, though a start of the run does."""
+
+TORCH_STRICTER: Mapping[str, str] = {
+    "interleaved-batch": "interleaving is priced in whole groups of pp micro-batches; torch also runs other rounds",
+}
+"""Rules that refuse schedules torch would run, each with the reason."""

@@ -8,14 +8,13 @@ from shardwright.errors import ShardwrightError
 from shardwright.planner.layouts import parse_layout
 from shardwright.planner.rules.base import Facts
 from shardwright.planner.rules.checking import Violation, violations
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
 PLAIN, INTERLEAVED = "1f1b", "interleaved-1f1b"
 
 
 def candidate_of(case: Case) -> dict[str, int]:
     """The case as the rules read it: every axis the search knows, and what follows from the degrees."""
-    from shardwright.planner.schedules.registry import SCHEDULE_IDS
-
     degrees = {name: getattr(case, name) for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "sp", "micro_batch")}
     options = dict(case.settings)
     split = int(bool(options.get("account_for_embedding_in_pipeline_split"))) + 2 * int(
@@ -93,3 +92,12 @@ def broken(case: Case, framework: str, version: str) -> list[Violation]:
 def refusing(case: Case, framework: str, version: str) -> tuple[str, ...]:
     """Ids of the rules that make a configuration infeasible."""
     return tuple(sorted({one.rule for one in broken(case, framework, version) if one.severity == "error"}))
+
+
+def schedule_rules(schedule: str, pp: int, vpp: int, micro_batches: int, version: str) -> tuple[str, ...]:
+    """Ids of the rules of PyTorch that refuse a schedule over so many stages and micro-batches."""
+    model = {"name": "deep", "layers": 64, "hidden": 128, "heads": 8, "kv_heads": 8, "ffn": 256, "vocab": 1024}
+    case = Case(model=tuple(sorted(model.items())), gpus=pp, seq_len=64, global_batch=micro_batches, pp=pp, vpp=vpp)
+    candidate = {**candidate_of(case), "schedule": SCHEDULE_IDS.index(schedule), "zero": 0, "dp_replicate": 1}
+    found = violations(candidate, facts_of(case), {}, "pytorch", version)
+    return tuple(sorted({one.rule for one in found if one.severity == "error"}))

@@ -17,6 +17,7 @@ CLASSES = {
     "gpipe": "ScheduleGPipe",
     "interleaved-1f1b": "ScheduleInterleaved1F1B",
     "zb-h1": "ScheduleInterleavedZeroBubble",
+    "interleaved-zb": "ScheduleInterleavedZeroBubble",
     "zb-v": "ScheduleZBVZeroBubble",
     "dualpipe-v": "ScheduleDualPipeV",
 }
