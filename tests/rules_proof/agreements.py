@@ -154,7 +154,7 @@ ARGUMENTS_LAX: Mapping[str, Lax] = {
 
 _AT_START = "checked when groups, micro-batches, optimizer or layers are made, not by the arguments"
 
-NOT_IN_ARGUMENTS: Mapping[str, str] = dict.fromkeys(
+NOT_IN_ARGUMENTS: Mapping[str, str] = {"megatron-split-flags": _DEGREES} | dict.fromkeys(
     (
         "batch-dp", "batch-micro", "expert-mesh", "expert-sequence", "interleaved-batch", "layers-stages",
         "megatron-moe-sp", "megatron-optimizer-instances",

@@ -20,7 +20,12 @@ from megatron_arguments import argument_list, argument_steps, environment
 RECORD = Path(__file__).with_name("megatron_lm_verdicts.json")
 WORKER = Path(__file__).with_name("megatron_lm_worker.py")
 
-NO_VERDICT = ("No module named 'transformer_engine'", "'NoneType' and 'Version'", "process group has not been initialized")
+NO_VERDICT = (
+    "Only transformer-engine>=",
+    "No module named 'transformer_engine'",
+    "'NoneType' and 'Version'",
+    "process group has not been initialized",
+)
 """Words of messages that say what is not installed here, not what is wrong with the arguments."""
 
 Key = tuple[str, str, str]
