@@ -15,8 +15,9 @@ from shardwright.models.graph import ModelGraph
 from shardwright.planner.batches import BatchRange
 from shardwright.planner.overrides import load_filled
 from shardwright.planner.problem import Assumption, PricingOptions
+from shardwright.planner.search import run
 from shardwright.planner.search.options import Progress, SearchOptions
-from shardwright.planner.search.run import PlanResult, plan
+from shardwright.planner.search.run import PlanResult
 
 
 def plan_range(
@@ -50,7 +51,7 @@ def plan_range(
     fault: ShardwrightError | None = None
     for batch in batches.points(max(gpus, 1)):
         try:
-            made = plan(
+            made = run.plan(
                 model, cluster, seq_len=seq_len, global_batch=batch, options=options, search=search, on_progress=on_progress
             )
         except ShardwrightError as error:  # this batch has no legal plan; another may

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,7 @@ def test_a_rank_that_is_not_there(shardwright, saved_result):
 
 
 def raising(exception):
-    def search(**_):
+    def search(*_, **__):
         raise exception
 
     return search
@@ -217,6 +218,15 @@ def test_a_limit_without_result_is_3(shardwright, monkeypatch):
     done = shardwright(*PLAN, "--format", "json")
     assert done.code == 3
     assert done.error["code"] == "limit-reached"
+
+
+def test_a_range_of_batches_calls_the_search_there_is(shardwright, monkeypatch):
+    """Imported here first, so that a search replaced by another test cannot stay in the module of ranges."""
+    import_module("shardwright.planner.search.batches")
+    monkeypatch.setattr("shardwright.planner.search.run.plan", raising(LimitReachedError("out of time")))
+    done = shardwright("plan", "gpt2", "--cluster", "dgx-h100:1", "--seq-len", 1024, "--global-batch", "16..32")
+    assert done.code == 3
+    assert "out of time" in done.err
 
 
 def test_an_interrupted_search_still_shows_its_best(shardwright, monkeypatch, saved_result):
