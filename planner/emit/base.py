@@ -15,10 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
+from shardwright.planner.schedules.orders import stage_ranks
+from shardwright.planner.schedules.registry import is_folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,12 @@ class Request:
     def uneven(self) -> bool:
         """Whether pipeline chunks differ in layers."""
         return len(set(self.chunks)) > 1
+
+    @property
+    def largest_stage(self) -> int:
+        """Layers of the pipeline rank that has most of them."""
+        ranks = stage_ranks(self.parallel["pp"], self.parallel["vpp"], is_folded(self.parallel["schedule"]))
+        return int(np.bincount(ranks, weights=self.chunks).max())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

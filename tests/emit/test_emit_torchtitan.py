@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,24 @@ def test_old_releases_and_odd_precisions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="fp8-tensorwise"):
         files(tmp_path / "b", "main", precision="fp8-tensorwise")
     assert toml(tmp_path / "c", precision="fp8-tensorwise")["model"]["converters"] == ["quantize.linear.float8"]
+
+
+LOOPED = {"tp": 2, "pp": 2, "vpp": 2, "layers_per_stage": (7, 9, 9, 7), "micro_batch": 2, "recompute": "full"}
+
+
+def test_all_layers_are_recomputed_where_chunks_differ(tmp_path: Path) -> None:
+    made = toml(tmp_path / "bundle", degrees=Degrees(**LOOPED))
+    assert made["activation_checkpoint"]["mode"] == "full"
+    some = plan(framework="pytorch", degrees=Degrees(**LOOPED, recompute_layers=8))
+    with pytest.raises(UnsupportedError, match="activation checkpointing of some layers only"):
+        emitted(tmp_path / "some", some, target="torchtitan", version="0.2")
+
+
+def test_the_package_recomputes_every_layer_of_the_largest_chunk(tmp_path: Path) -> None:
+    def layers(name: str, **more: Any) -> int:
+        source = plan(framework="pytorch", degrees=Degrees(**LOOPED, **more))
+        made = emitted(tmp_path / name, source, target="torchrun")
+        return json.loads(made["config.yaml"])["plan"]["recompute"]["layers_per_chunk"]
+
+    assert layers("all") == 9
+    assert layers("some", recompute_layers=8) == 4

@@ -53,12 +53,13 @@ def _plan(request: Request) -> dict[str, Any]:
     made = {name: parallel[name] for name in _PLAN}
     if parallel["zero_stage"] == 2:
         made["reshard_after_forward"] = False
-    layers = recompute["layers"] if recompute["mode"] == "full" else 0
+    whole = recompute["layers"] >= request.largest_stage
+    each = max(request.chunks) if whole else recompute["layers"] // parallel["vpp"]
     return made | {
         "schedule": SCHEDULES[parallel["schedule"]],
         "precision": request.training["precision"],
         "optimizer": request.training["optimizer"],
         "grad_bytes": request.training["grad_bytes"],
         "bucket_mb": max(1, round(request.stack["bucket_bytes"] / MIB)),
-        "recompute": {"mode": recompute["mode"], "layers_per_chunk": layers // parallel["vpp"]},
+        "recompute": {"mode": recompute["mode"], "layers_per_chunk": each if recompute["mode"] == "full" else 0},
     }

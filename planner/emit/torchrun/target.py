@@ -111,7 +111,7 @@ def _model_tests(request: Request) -> _Found:
 
 def _recompute_refusals(request: Request) -> tuple[Refusal, ...]:
     recompute, vpp = request.parallel["recompute"], request.parallel["vpp"]
-    if recompute["mode"] == "full" and recompute["layers"] % vpp:
+    if recompute["mode"] == "full" and recompute["layers"] < request.largest_stage and recompute["layers"] % vpp:
         message = f"{recompute['layers']} layers a stage are no whole number a virtual stage, of which there are {vpp}"
         return (Refusal(field="parallel.recompute.layers", message=message, remedy="recompute all layers"),)
     return ()

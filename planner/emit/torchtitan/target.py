@@ -79,7 +79,7 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
         found.append(Refusal(field="parallel.sequence_parallel", message=message, remedy="switch it on"))
     if any(parallel["offload"].values()):
         found.append(Refusal(field="parallel.offload", message="offload is not written", remedy="plan without offload"))
-    if parallel["recompute"]["mode"] == "full" and parallel["recompute"]["layers"] < max(request.chunks) * parallel["vpp"]:
+    if parallel["recompute"]["mode"] == "full" and parallel["recompute"]["layers"] < request.largest_stage:
         message = "activation checkpointing of some layers only"
         found.append(Refusal(field="parallel.recompute.layers", message=message, remedy="recompute all layers"))
     return tuple(found)
