@@ -30,7 +30,7 @@ _MEGATRON: Mapping[str, Value] = {
     "ckpt_format": "torch_dist",
     "data_parallel_sharding_strategy": "no_shard",
     "num_distributed_optimizer_instances": 1,
-    "enable_gloo_process_groups": True,
+    "use_gloo_process_groups": True,
     "cp_comm_type": ("p2p",),
     "make_vocab_size_divisible_by": 128,
     "moe_router_topk": 2,
@@ -76,7 +76,7 @@ NEGATIVE_FLAGS: Mapping[str, str] = {
     "overlap_p2p_comm": "--no-overlap-p2p-communication",
     "gradient_accumulation_fusion": "--no-gradient-accumulation-fusion",
     "add_bias_linear": "--disable-bias-linear",
-    "enable_gloo_process_groups": "--disable-gloo-process-groups",
+    "use_gloo_process_groups": "--disable-gloo-process-groups",
     "check_for_nan_in_loss_and_grad": "--no-check-for-nan-in-loss-and-grad",
     "apply_rope_fusion": "--no-rope-fusion",
 }

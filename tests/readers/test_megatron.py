@@ -437,3 +437,22 @@ def test_every_option_takes_what_it_says(tmp_path: Path) -> None:
     path.write_text(" ".join(f"--{name}" + ("" if name in SWITCHES | OFF | BOTH else " 1") for name in ALL), encoding="utf-8")
     found = read_megatron_file(path)
     assert not [one for one in found.warnings if "knows no" in one or "belongs to no" in one]
+
+
+def test_rules_and_options_call_settings_by_one_name() -> None:
+    options = set(map(setting_of, ALL))
+    set_elsewhere = {"variable_seq_lengths"}
+    read = {setting for rule in RULES if "megatron" in rule.targets for setting in rule.settings}
+    assert {name for name in read - options if "." not in name} <= set_elsewhere
+
+
+@pytest.mark.parametrize(("version", "form", "broken"), [
+    ("0.12", "torch", True), ("0.20", "torch", True), ("0.20", "torch_dist", False),
+])  # fmt: skip
+def test_without_gloo_groups_the_optimizer_saves_in_a_distributed_format(saved, version, form, broken) -> None:
+    words = "--disable-gloo-process-groups --use-distributed-optimizer --ckpt-format " + form
+    path = saved(json.dumps([*MINIMAL.split(), *words.split()]), "a.json")
+    record = estimate_megatron(
+        path, "dgx-h100:1", options=PricingOptions(framework="megatron", target_version=version)
+    ).to_dict()
+    assert ("megatron-gloo" in rules(record)) is broken

@@ -226,7 +226,7 @@ MEGATRON = {
     "megatron-muon": ({"optimizer": "muon"}, {"use_torch_fsdp2": True}),
     "megatron-muon-overlap": ({"optimizer": "muon"}, {REDUCE: True}),
     "megatron-muon-layers": ({"optimizer": "muon"}, {SHARD: True}),
-    "megatron-gloo": ({"enable_gloo_process_groups": False, SHARD: True}, {"ckpt_format": "torch"}),
+    "megatron-gloo": ({"use_gloo_process_groups": False, SHARD: True}, {"ckpt_format": "torch"}),
     "megatron-fake-flex": ({"fake_process_group": True}, {"moe_token_dispatcher_type": "flex"}),
     "megatron-half": ({"bf16": True}, {"fp16": True}),
     "megatron-quarter": ({"fp8": "e4m3"}, {"fp4": "e2m1"}),

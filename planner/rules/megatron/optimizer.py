@@ -291,8 +291,8 @@ OPTIMIZER_RULES: tuple[Rule, ...] = (
     _args(
         "megatron-gloo",
         "without Gloo groups the distributed optimizer saves in a distributed format",
-        settings=("enable_gloo_process_groups", _SHARD, "ckpt_format"),
-        breaks=lambda s, c, f: (not s.on("enable_gloo_process_groups")) & s.on(_SHARD) & (s.text("ckpt_format") == "torch"),
+        settings=("use_gloo_process_groups", _SHARD, "ckpt_format"),
+        breaks=lambda s, c, f: (not s.on("use_gloo_process_groups")) & s.on(_SHARD) & (s.text("ckpt_format") == "torch"),
         message="--disable-gloo-process-groups with --ckpt-format {ckpt_format}",
         mend={"ckpt_format": "torch_dist"},
     ),
