@@ -5,15 +5,16 @@ counted as nccl-tests does (the full vector; all-to-all: the send buffer of a ra
 rank. `Curve` (fabric.py) gives latency and rate of each kind of transfer. With c(n) = 2(n-1)/n for all-reduce and (n-1)/n
 for all-gather, reduce-scatter and all-to-all:
 
-    inside an island      t = alpha + hop·steps + c(n)·S / rate                       `_local_s`
+    inside an island      t = alpha + hop·steps + c(n)·S / rate                       `local_s`
       in-switch           t = alpha + S / rate                                        `_in_switch_s`
-    ring over islands     t = latency + |c(n)·S / local, c(n)·S / (r·network)|_4       `_ring`, `_together`
+    ring over islands     t = latency + |c(n)·S / local, c(n)·S / (r·network)|_4       `_ring`, `together`
     tree over islands     2·log2(I) steps; a node sends S (I = 2) or 2·S (I > 2)       `_tree`
     in-switch network     as the tree with S per island and two steps                 `_network_in_switch`
     all-to-all            (n-r)/n·S over the rank's own NIC share, the rest inside     `_exchange`
 
 All ranks of a node run the same collective of their own group at the same time, so a group with r ranks on an island owns
-r ranks' shares of its NICs (`Fabric.network` is the share of one rank). The fastest algorithm is taken and named.
+r ranks' shares of its NICs (`Fabric.network` is the share of one rank). Where switches are known, cables between leaves, pods
+and racks may take longer than the NICs (`crossings`). The fastest algorithm is taken and named.
 
 Sources: NCCL's tuning model for the shape of the latency terms (NVIDIA/nccl, src/graph/tuning.cc), Thakur et al. 2005 for
 the costs of ring and tree, public measurements for the constants (named in each fabric preset).
@@ -21,73 +22,38 @@ the costs of ring and tree, public measurements for the constants (named in each
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.errors import InvalidValueError, unknown_name
-from shardwright.hardware.fabric import Curve, Fabric, Tier, fabric_of
-from shardwright.hardware.groups import GroupShape
+from shardwright.errors import unknown_name
+from shardwright.hardware.fabric import Fabric, Tier, fabric_of
+from shardwright.hardware.transfers import (
+    LINKS,
+    LOCAL_CURVE,
+    Codes,
+    Floats,
+    GroupTable,
+    Ints,
+    inner_part,
+    inner_reduce,
+    left_of,
+    local_s,
+    needed,
+    outer_part,
+    protocol_s,
+    rails_of,
+    ramp_of,
+    share_of,
+    slower_link,
+    steps_of,
+)
 
 __all__ = ["ALGORITHMS", "KINDS", "LINKS", "CollectiveTime", "Fabric", "GroupTable", "collective_s", "fabric_of", "wire_bytes"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Codes = NDArray[np.int8]
-
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 ALGORITHMS = ("none", "ring", "tree", "in-switch", "pairwise", "direct")
-LINKS = ("none", "scale-up", "host", "network")
-_LOCAL_CURVE = {
-    "all_reduce": "ring_reduce",
-    "all_gather": "gather",
-    "reduce_scatter": "scatter",
-    "all_to_all": "exchange",
-    "send": "send",
-}
-_FLAT_RANKS = 8.0  # the ranks that curves were fitted at; beyond them the rate is taken as constant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTable:
-    """Groups as arrays of equal length; see `GroupShape` for the fields.
-
-    Attributes:
-        size: ranks.
-        domains: scale-up domains touched.
-        islands: islands touched.
-        ranks_per_island: fewest ranks on one.
-        ranks_per_domain: fewest ranks on a domain.
-    """
-
-    size: Floats
-    domains: Floats
-    islands: Floats
-    ranks_per_island: Floats
-    ranks_per_domain: Floats
-
-    @staticmethod
-    def of(shapes: Iterable[GroupShape]) -> GroupTable:
-        """The table of a sequence of shapes, in its order."""
-        rows = [(s.size, s.domains, s.islands, s.ranks_per_island, s.ranks_per_domain) for s in shapes]
-        columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
-        size, domains, islands, per_island, per_domain = columns
-        return GroupTable(size=size, domains=domains, islands=islands, ranks_per_island=per_island, ranks_per_domain=per_domain)
-
-    def take(self, index: Ints) -> GroupTable:
-        """The rows of an index array."""
-        return GroupTable(
-            size=self.size[index],
-            domains=self.domains[index],
-            islands=self.islands[index],
-            ranks_per_island=self.ranks_per_island[index],
-            ranks_per_domain=self.ranks_per_domain[index],
-        )
-
-    def __len__(self) -> int:
-        return len(self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +86,7 @@ def wire_bytes(kind: str, size: Floats | float, message_bytes: Floats | float) -
     """
     _known(kind)
     n = np.asarray(size, dtype=np.float64)
-    return np.asarray(_share(kind, n) * np.asarray(message_bytes, dtype=np.float64), dtype=np.float64)
+    return np.asarray(share_of(kind, n) * np.asarray(message_bytes, dtype=np.float64), dtype=np.float64)
 
 
 def collective_s(kind: str, groups: GroupTable, message_bytes: Floats, fabric: Fabric) -> CollectiveTime:
@@ -153,7 +119,7 @@ def collective_s(kind: str, groups: GroupTable, message_bytes: Floats, fabric: F
 
 
 def _network_busy_s(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> Floats:
-    """Bytes that leave the island over the datasheet rate of its NIC shares; 0 inside islands.
+    """Bytes that leave the island over the datasheet rate of its NIC shares and of the cables above; 0 inside islands.
 
     The least that any algorithm sends: it depends on no link but the network, so that faster links elsewhere do not change it.
     """
@@ -162,15 +128,16 @@ def _network_busy_s(kind: str, groups: GroupTable, message: Floats, fabric: Fabr
     if fabric.network is None or not len(outside):
         return busy
     part = groups.take(outside)
-    n, r = part.size, part.ranks_per_island
+    n, r, rate = part.size, part.ranks_per_island, fabric.network.bytes_per_s
     if kind == "send":
-        share = np.ones_like(n)
+        seconds = np.maximum(1.0 / rate, part.ring_s_per_byte)
     elif kind == "all_to_all":
-        share = (n - r) / n
+        seconds = np.maximum((n - r) / n / rate, part.exchange_s_per_byte)
     else:
         twice = 2.0 if kind == "all_reduce" and not fabric.in_switch else 1.0
-        share = twice * (part.islands - 1) / part.islands / _rails(part, fabric)
-    busy[outside] = share * message[outside] / fabric.network.bytes_per_s
+        sent = twice * (part.islands - 1) / part.islands
+        seconds = sent * np.maximum(1.0 / (rails_of(part, fabric) * rate), part.ring_s_per_byte)
+    busy[outside] = seconds * message[outside]
     return busy
 
 
@@ -209,55 +176,6 @@ def _known(kind: str) -> None:
         raise unknown_name("collective", kind, KINDS)
 
 
-def _share(kind: str, n: Floats) -> Floats:
-    """c(n): the share of S that a rank sends."""
-    if kind == "send":
-        return np.where(n > 1, 1.0, 0.0)
-    one: Floats = (n - 1) / np.maximum(n, 1)
-    return 2 * one if kind == "all_reduce" else one
-
-
-def _steps(kind: str, n: Floats) -> Floats:
-    """Dependent steps of a ring: 2(n-1) all-reduce, n-1 otherwise, none for send."""
-    if kind == "send":
-        return np.zeros_like(n)
-    return 2 * (n - 1) if kind == "all_reduce" else n - 1
-
-
-def _need(tier: Tier | None, name: str, key: str) -> Tier:
-    if tier is None:
-        raise InvalidValueError(
-            f"the {name} rate of the cluster is not known",
-            where=f"cluster.{key}",
-            hint=f"state {key} in the cluster file, or set cluster.{key}",
-        )
-    return tier
-
-
-def _rate(curve: Curve, tier: Tier, n: Floats) -> Floats:
-    """Large-message rate of a rank in a group of n: a mesh of direct links offers n-1 of them."""
-    wired: Floats = np.minimum(tier.bytes_per_s, tier.pair_bytes_per_s * (n - 1))
-    few: Floats = np.minimum(n, _FLAT_RANKS) / _FLAT_RANKS
-    return curve.efficiency * wired * few**curve.rank_power
-
-
-def _ramp(curve: Curve, message: Floats) -> Floats:
-    return 1 + (curve.ramp_bytes / message) ** curve.ramp_power
-
-
-def _local_s(kind: str, curve: Curve, tier: Tier, n: Floats, message: Floats) -> Floats:
-    """Time inside one island over one tier; rings up to 8 ranks, then a tree of such rings for the latency."""
-    steps = _steps(kind, np.minimum(n, _FLAT_RANKS)) + 2 * np.log2(np.maximum(n, _FLAT_RANKS) / _FLAT_RANKS)
-    time: Floats = (
-        curve.alpha_s + curve.hop_s * steps + _share(kind, n) * message / _rate(curve, tier, n) * _ramp(curve, message)
-    )
-    return time
-
-
-def _links(code: str, rows: int) -> Codes:
-    return np.full(rows, LINKS.index(code), dtype=np.int8)
-
-
 def _price_local(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> list[_Offer]:
     """Offers of groups that stay on one island: over the scale-up fabric if on one domain, else through the host."""
     inside = groups.domains <= 1
@@ -271,9 +189,9 @@ def _price_local(kind: str, groups: GroupTable, message: Floats, fabric: Fabric)
         rows = np.flatnonzero(mask)
         if not len(rows):
             continue
-        used = _need(tier, code, key)
-        n, s = groups.size[rows], message[rows]
-        times[rows] = _local_s(kind, used.curves[_LOCAL_CURVE[kind]], used, n, s)
+        used = needed(tier, code, key)
+        n, s, left = groups.size[rows], message[rows], left_of(code, groups.take(rows))
+        times[rows] = local_s(kind, used.curves[LOCAL_CURVE[kind]], used, n, s, left)
         link[rows] = LINKS.index(code)
         if kind == "all_reduce":
             switch[rows] = _in_switch_s(used, n, s)
@@ -285,19 +203,20 @@ def _in_switch_s(tier: Tier, n: Floats, message: Floats) -> Floats:
     curve = tier.curves.get("in_switch_reduce")
     if curve is None:
         return np.full_like(n, np.inf)
-    time = curve.alpha_s + message / (curve.efficiency * tier.bytes_per_s) * _ramp(curve, message)
+    time = curve.alpha_s + message / (curve.efficiency * tier.bytes_per_s) * ramp_of(curve, message)
     return np.where(n >= curve.min_ranks, time, np.inf)
 
 
 def _price_network(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> list[_Offer]:
     """Offers of groups that span islands."""
-    net = _need(fabric.network, "network", "internode_bytes_per_s")
+    net = needed(fabric.network, "network", "internode_bytes_per_s")
     if kind == "all_to_all":
         return [_exchange(groups, message, net, fabric)]
     if kind == "send":
         curve = net.curves["send"]
-        time = curve.alpha_s + curve.hop_s + message / (curve.efficiency * net.bytes_per_s) * _ramp(curve, message)
-        return [_Offer(time_s=time, algorithm="direct", link=_links("network", len(groups)))]
+        outer = outer_part(curve, net, groups, message, message * groups.ring_s_per_byte)
+        time = curve.alpha_s + curve.hop_s + outer.bytes_s * ramp_of(curve, message)
+        return [_Offer(time_s=time, algorithm="direct", link=outer.link)]
     offers = [_ring(kind, groups, message, net, fabric)]
     if kind == "all_reduce":
         offers.append(_tree(groups, message, net, fabric))
@@ -306,117 +225,42 @@ def _price_network(kind: str, groups: GroupTable, message: Floats, fabric: Fabri
     return offers
 
 
-def _inner_tiers(groups: GroupTable, fabric: Fabric) -> list[tuple[Ints, Tier, str]]:
-    """(rows, tier, link) of the rows with several ranks on an island: on one domain, or on several of one host."""
-    several = groups.ranks_per_island > 1
-    on_one_domain = groups.domains <= groups.islands
-    found: list[tuple[Ints, Tier, str]] = []
-    for mask, tier, link, key in (
-        (several & on_one_domain, fabric.scaleup, "scale-up", "scaleup_bytes_per_s"),
-        (several & ~on_one_domain, fabric.host, "host", "host_bytes_per_s"),
-    ):
-        rows = np.flatnonzero(mask)
-        if len(rows):
-            found.append((rows, _need(tier, link, key), link))
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inner:
-    """The part of a collective inside the islands: bandwidth time, time of a step, link; zero where ranks are alone."""
-
-    bytes_s: Floats
-    hop_s: Floats
-    link: Codes
-
-
-def _inner(kind: str, groups: GroupTable, share: Floats, message: Floats, fabric: Fabric) -> _Inner:
-    bytes_s, hop_s, link = np.zeros_like(message), np.zeros_like(message), _links("network", len(groups))
-    for rows, tier, name in _inner_tiers(groups, fabric):
-        curve, s = tier.curves[_LOCAL_CURVE[kind]], message[rows]
-        bytes_s[rows] = share[rows] * s / _rate(curve, tier, groups.ranks_per_island[rows]) * _ramp(curve, s)
-        hop_s[rows] = curve.hop_s
-        link[rows] = LINKS.index(name)
-    return _Inner(bytes_s=bytes_s, hop_s=hop_s, link=link)
-
-
-def _inner_reduce(groups: GroupTable, message: Floats, fabric: Fabric) -> _Inner:
-    """Reducing and spreading a vector inside the islands: twice over a ring or tree, or once through the switch."""
-    inner = _inner("all_reduce", groups, np.full_like(message, 2.0), message, fabric)
-    for rows, tier, _ in _inner_tiers(groups, fabric):
-        curve = tier.curves.get("in_switch_reduce")
-        if curve is None:
-            continue
-        switched = message[rows] / (curve.efficiency * tier.bytes_per_s) * _ramp(curve, message[rows])
-        able = groups.ranks_per_island[rows] >= curve.min_ranks
-        inner.bytes_s[rows] = np.where(able, np.minimum(switched, inner.bytes_s[rows]), inner.bytes_s[rows])
-    return inner
-
-
-def _slower(inner: _Inner, outer: Floats) -> Codes:
-    return np.where(outer >= inner.bytes_s, LINKS.index("network"), inner.link).astype(np.int8)
-
-
-def _together(inner: _Inner, outer: Floats) -> Floats:
-    """Time of two pipelined stages: the slower one where they differ, more where they are alike (4-norm).
-
-    The power is chosen by published logs: ten nodes of 8 H100 gather at 317 GB/s where the NICs alone reach 390 and NVLink
-    alone 345; with 4 GPUs a node at 195 of 197.
-    """
-    return np.sqrt(np.hypot(inner.bytes_s**2, outer**2))
-
-
-def _outer_s(curve: Curve, net: Tier, islands: Floats, sent: Floats) -> Floats:
-    """Time of `sent` bytes a rank over its NIC share, all at the rate of large messages."""
-    share = curve.efficiency * (islands / 2.0) ** -curve.node_power
-    return sent / (share * net.bytes_per_s)
-
-
-def _protocol_s(curve: Curve, inner: _Inner, outer: Floats, per_message: Floats, steps: Floats) -> Floats:
-    """Time of the bytes with the better protocol: for large messages, or quick steps at a part of the rate."""
-    bulk = curve.bulk_step_s * steps + _together(inner, outer * _ramp(curve, per_message))
-    if curve.quick_share == 0:
-        return bulk
-    return np.minimum(bulk, _together(inner, outer / curve.quick_share))
-
-
-def _rails(groups: GroupTable, fabric: Fabric) -> Floats:
-    """Ranks of an island whose NIC shares one ring or tree drives at once."""
-    return np.minimum(groups.ranks_per_island, fabric.rails)
-
-
 def _ring(kind: str, groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
     curve, n = net.curves["ring"], groups.size
-    inner = _inner(kind, groups, _share(kind, n), message, fabric)
-    outer = _outer_s(curve, net, groups.islands, _share(kind, n) * message / _rails(groups, fabric))
-    across = _steps(kind, groups.islands)
-    inside_s = np.maximum(inner.hop_s, curve.post_s) * (_steps(kind, n) - across)
-    time = curve.alpha_s + curve.hop_s * across + inside_s + _protocol_s(curve, inner, outer, message / n, across)
-    return _Offer(time_s=time, algorithm="ring", link=_slower(inner, outer))
+    sent = share_of(kind, n) * message
+    inner = inner_part(kind, groups, share_of(kind, n), message, fabric)
+    outer = outer_part(curve, net, groups, sent / rails_of(groups, fabric), sent * groups.ring_s_per_byte)
+    across = steps_of(kind, groups.islands)
+    inside_s = np.maximum(inner.hop_s, curve.post_s) * (steps_of(kind, n) - across)
+    moved = protocol_s(curve, inner, outer.bytes_s, message / n, across)
+    time = curve.alpha_s + curve.hop_s * across + inside_s + moved
+    return _Offer(time_s=time, algorithm="ring", link=slower_link(inner, outer))
 
 
 def _tree(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
-    curve, r, rails = net.curves["tree"], groups.ranks_per_island, _rails(groups, fabric)
-    inner = _inner_reduce(groups, message, fabric)
-    outer = _outer_s(curve, net, groups.islands, np.where(groups.islands > 2, 2.0, 1.0) * message / rails)
+    curve, rails = net.curves["tree"], rails_of(groups, fabric)
+    inner = inner_reduce(groups, message, fabric)
+    sent = np.where(groups.islands > 2, 2.0, 1.0) * message
+    outer = outer_part(curve, net, groups, sent / rails, sent * groups.ring_s_per_byte)
     depth = np.ceil(np.log2(groups.islands))
-    moved = _protocol_s(curve, inner, outer, message / rails, 2 * depth)
-    time = curve.alpha_s + 2 * (curve.hop_s * depth + inner.hop_s * (r - 1)) + moved
-    return _Offer(time_s=time, algorithm="tree", link=_slower(inner, outer))
+    moved = protocol_s(curve, inner, outer.bytes_s, message / rails, 2 * depth)
+    time = curve.alpha_s + 2 * (curve.hop_s * depth + inner.hop_s * (groups.ranks_per_island - 1)) + moved
+    return _Offer(time_s=time, algorithm="tree", link=slower_link(inner, outer))
 
 
 def _network_in_switch(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
-    curve, r, rails = net.curves["in_switch"], groups.ranks_per_island, _rails(groups, fabric)
-    inner = _inner_reduce(groups, message, fabric)
-    outer = _outer_s(curve, net, groups.islands, message / rails)
-    moved = _protocol_s(curve, inner, outer, message / rails, np.full_like(r, 2.0))
-    time = curve.alpha_s + 2 * (curve.hop_s + inner.hop_s * (r - 1)) + moved
-    return _Offer(time_s=time, algorithm="in-switch", link=_slower(inner, outer))
+    curve, rails = net.curves["in_switch"], rails_of(groups, fabric)
+    inner = inner_reduce(groups, message, fabric)
+    outer = outer_part(curve, net, groups, message / rails, message * groups.ring_s_per_byte)
+    moved = protocol_s(curve, inner, outer.bytes_s, message / rails, np.full_like(rails, 2.0))
+    time = curve.alpha_s + 2 * (curve.hop_s + inner.hop_s * (groups.ranks_per_island - 1)) + moved
+    return _Offer(time_s=time, algorithm="in-switch", link=slower_link(inner, outer))
 
 
 def _exchange(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) -> _Offer:
     curve, n, r = net.curves["exchange"], groups.size, groups.ranks_per_island
-    inner = _inner("all_to_all", groups, (r - 1) / n, message, fabric)
-    outer = _outer_s(curve, net, groups.islands, (n - r) / n * message)
-    time = curve.alpha_s + curve.hop_s * (n - r) + _protocol_s(curve, inner, outer, message / n, n - r)
-    return _Offer(time_s=time, algorithm="pairwise", link=_slower(inner, outer))
+    inner = inner_part("all_to_all", groups, (r - 1) / n, message, fabric)
+    outer = outer_part(curve, net, groups, (n - r) / n * message, message * groups.exchange_s_per_byte)
+    moved = protocol_s(curve, inner, outer.bytes_s, message / n, n - r)
+    time = curve.alpha_s + curve.hop_s * (n - r) + moved
+    return _Offer(time_s=time, algorithm="pairwise", link=slower_link(inner, outer))

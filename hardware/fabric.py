@@ -29,6 +29,9 @@ RAILS = 8
 """NICs that a ring or tree of one collective drives on an island that spans nodes. All-reduce over racks of 64 and 72 GPUs with
 a 400 Gb/s NIC each sends S in 2 racks at 341 to 408 GB/s and 2·S in 20 racks at 406 GB/s (coreweave/nccl-tests README,
 oracle-quickstart/oci-hpc-oke logs): eight NICs' worth, whatever the rack holds."""
+COPY_SHARE = 0.7
+"""Of the rate with peer access, what is left through host memory: eight RTX 4090 reduce at 14.5 and 20.6 GB/s (public
+nccl-tests logs of one machine with two drivers)."""
 NETWORK_CURVES = ("ring", "tree", "exchange", "send")  # and in_switch where the network can
 
 
@@ -115,6 +118,18 @@ class Fabric:
     rails: int = RAILS
     unknown: tuple[str, ...] = ()
 
+    def link_name(self, kind: str, place: str = "") -> str:
+        """How results name a link: the preset of its curves; cables of the network by what they lead out of.
+
+        Args:
+            kind: one of `transfers.LINKS`.
+            place: of cables, see `crossings.Crossing`.
+        """
+        tier = {"scale-up": self.scaleup, "host": self.host, "network": self.network}.get(kind)
+        if tier is not None:
+            return tier.preset
+        return f"uplinks of {place}" if place else kind
+
     @property
     def sources(self) -> dict[str, str]:
         """Tier → where its curves come from, for the `sources` of a result."""
@@ -177,8 +192,12 @@ def _scaleup(node: Node) -> Tier | None:
 
 
 def _host(node: Node) -> Tier | None:
+    """Per rank; through host memory, where GPUs cannot read each other's."""
     rate = node.host_bytes_per_s or node.device.pcie_bytes_per_s
-    return None if rate is None else _tier("pcie", rate, None, LOCAL_CURVES)
+    if rate is None:
+        return None
+    copied = node.layout is not None and node.layout.peer_access is False
+    return _tier("pcie", rate * (COPY_SHARE if copied else 1.0), None, LOCAL_CURVES)
 
 
 def _network(group: NodeGroup) -> Tier | None:

@@ -8,6 +8,9 @@ domains, then the fewest ranks on a domain, then the most nodes.
 
 `pair_shape` finds the worst pair of ranks at a distance, wherever it starts: stage 1 sends to stage 2 as 0 does to 1.
 
+Where switches are known (`network_levels`), both also say what the groups of the axis, all at once, make the narrowest cables
+between places carry (`crossings`).
+
 `group_shape` walks the ranks of one period of the pattern (`_walked`) rather than all groups, counts runs of equal
 island, domain and node along each group (`_runs`), and is cached by the layout of the cluster.
 """
@@ -15,7 +18,8 @@ island, domain and node along each group (`_runs`), and is cached by the layout 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,9 +28,11 @@ from numpy.typing import NDArray
 from shardwright.errors import InvalidValueError
 from shardwright.hardware import checks
 from shardwright.hardware.cluster import Cluster
+from shardwright.hardware.crossings import NOTHING, Crossing, group_crossing, pair_crossing
+from shardwright.hardware.network_levels import Level, levels_of
 
 Ints = NDArray[np.int64]
-Layout = tuple[tuple[int, int, int, int, int], ...]
+Layout = tuple[tuple[int, int, int, int, int, tuple[int, ...], tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,8 @@ class GroupShape:
         ranks_per_node: fewest of its ranks on a node it touches.
         islands: islands (the larger of node and domain) it touches; above 1, the network is used.
         ranks_per_island: fewest of its ranks on an island it touches.
+        sockets: most sockets that its ranks on one node lie on, as far as the layout of nodes is known.
+        crossing: what all groups of the axis send between places of the network at once.
     """
 
     size: int
@@ -52,19 +60,41 @@ class GroupShape:
     ranks_per_node: int
     islands: int
     ranks_per_island: int
+    sockets: int = 1
+    crossing: Crossing = NOTHING
 
 
 def layout_of(cluster: Cluster) -> Layout:
-    """What decides where ranks lie: (node id, nodes, usable GPUs, GPUs, domain GPUs) of each group."""
+    """What decides where ranks lie, of each group of nodes.
+
+    Node id, nodes, usable GPUs, GPUs, GPUs of a domain, the island and the socket of each GPU; these two are empty where the
+    layout of the node is not known.
+    """
     kinds: dict[str, int] = {}
     return tuple(
-        (kinds.setdefault(g.node.id, len(kinds)), g.count, g.gpus_per_node, g.node.gpus, g.node.scaleup_domain_gpus)
+        (
+            *(kinds.setdefault(g.node.id, len(kinds)), g.count, g.gpus_per_node, g.node.gpus, g.node.scaleup_domain_gpus),
+            _part_of(None if g.node.layout is None else g.node.layout.islands),
+            _part_of(None if g.node.layout is None else g.node.layout.sockets),
+        )
         for g in cluster.groups
     )
 
 
-def group_shape(cluster: Cluster, size: int, stride: int) -> GroupShape:
+def _part_of(parts: Sequence[Sequence[int]] | None) -> tuple[int, ...]:
+    """The part of each local GPU."""
+    owner = {gpu: index for index, part in enumerate(parts or ()) for gpu in part}
+    return tuple(owner[gpu] for gpu in range(len(owner)))
+
+
+def group_shape(cluster: Cluster, size: int, stride: int, levels: Sequence[Level] | None = None) -> GroupShape:
     """The worst group of an axis of `size` ranks at distance `stride`, over all groups that fit on the cluster.
+
+    Args:
+        cluster: where the ranks run.
+        size: ranks of a group.
+        stride: distance of its ranks.
+        levels: places of its network; found where not given, which takes long on large ones.
 
     Raises:
         InvalidValueError: size or stride below 1, or more ranks than the cluster has.
@@ -76,15 +106,21 @@ def group_shape(cluster: Cluster, size: int, stride: int) -> GroupShape:
             f"groups of {size} ranks at stride {stride} need {size * stride} GPUs; {cluster.name} has {cluster.gpus}",
             hint="use smaller degrees or a larger cluster",
         )
-    return _shape(layout_of(cluster), size, stride)
+    layout, places = layout_of(cluster), levels_of(cluster) if levels is None else levels
+    shape = _shape(layout, size, stride)
+    if size == 1 or not places or shape.islands == 1:
+        return shape
+    node, _, island, _ = _places(layout, cluster.gpus // (size * stride) * size * stride)
+    return replace(shape, crossing=group_crossing(places, node, island, size, stride))
 
 
 @lru_cache(maxsize=65536)
 def _shape(layout: Layout, size: int, stride: int) -> GroupShape:
     if size == 1:
-        ones = dict.fromkeys(("domains", "ranks_per_domain", "nodes", "ranks_per_node", "islands", "ranks_per_island"), 1)
-        return GroupShape(size=1, stride=stride, **ones)
-    node, domain, island = _places(layout, _walked(layout, size * stride))
+        return GroupShape(
+            size=1, stride=stride, domains=1, ranks_per_domain=1, nodes=1, ranks_per_node=1, islands=1, ranks_per_island=1
+        )
+    node, domain, island, socket = _places(layout, _walked(layout, size * stride))
     domains, per_domain = _runs(domain, size, stride)
     nodes, per_node = _runs(node, size, stride)
     islands, per_island = _runs(island, size, stride)
@@ -99,25 +135,33 @@ def _shape(layout: Layout, size: int, stride: int) -> GroupShape:
         ranks_per_node=int(per_node[worst]),
         islands=int(islands[worst]),
         ranks_per_island=int(per_island[worst]),
+        sockets=int(np.max(_runs(socket, size, stride)[0] - nodes + 1)),
     )
 
 
-def pair_shape(cluster: Cluster, distance: int) -> GroupShape:
+def pair_shape(cluster: Cluster, distance: int, levels: Sequence[Level] | None = None) -> GroupShape:
     """The worst pair of ranks (x, x + distance) over all x on the cluster: what neighbouring pipeline stages send over.
+
+    `levels` as of `group_shape`.
 
     Raises:
         InvalidValueError: no two ranks are so far apart.
     """
     checks.whole("distance of ranks", distance, 1, cluster.gpus - 1)
-    return _pair(layout_of(cluster), distance)
+    layout, places = layout_of(cluster), levels_of(cluster) if levels is None else levels
+    shape = _pair(layout, distance)
+    if not places or shape.islands == 1:
+        return shape
+    node, _, island, _ = _places(layout, cluster.gpus)
+    return replace(shape, crossing=pair_crossing(places, node, island, distance))
 
 
 @lru_cache(maxsize=65536)
 def _pair(layout: Layout, distance: int) -> GroupShape:
-    gpus = sum(count * usable for _, count, usable, _, _ in layout)
+    gpus = sum(part[1] * part[2] for part in layout)
     firsts = min(_walked(layout, 1), gpus - distance)
     apart = [place[:firsts] != place[distance : distance + firsts] for place in _places(layout, firsts + distance)]
-    node, domain, island = apart
+    node, domain, island, socket = apart
     worst = int(np.lexsort((node, domain, island))[-1])
     nodes, domains, islands = (1 + int(place[worst]) for place in (node, domain, island))
     return GroupShape(
@@ -129,37 +173,47 @@ def _pair(layout: Layout, distance: int) -> GroupShape:
         ranks_per_node=3 - nodes,
         islands=islands,
         ranks_per_island=3 - islands,
+        sockets=1 + int((socket & ~node).any()),
     )
 
 
 def _walked(layout: Layout, block: int) -> int:
     """Ranks to walk: whole blocks up to one period of the pattern, or up to the end of the cluster."""
-    gpus = sum(count * usable for _, count, usable, _, _ in layout)
+    gpus = sum(part[1] * part[2] for part in layout)
     whole = gpus // block * block
     if len(layout) > 1:
         return whole
-    _, _, usable, physical, domain = layout[0]
+    _, _, usable, physical, domain, *_ = layout[0]
     return min(whole, math.lcm(block, usable * max(1, domain // physical)))
 
 
-def _places(layout: Layout, ranks: int) -> tuple[Ints, Ints, Ints]:
-    """Node, domain and island number of the first `ranks` ranks, all rising along the ranks."""
+def _places(layout: Layout, ranks: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Node, domain, island and socket number of the first `ranks` ranks.
+
+    All rise along the ranks, but for domains and sockets inside nodes whose layout says otherwise.
+    """
     nodes: list[Ints] = []
     domains: list[Ints] = []
+    sockets: list[Ints] = []
     node = base = in_kind = 0
     last_kind = -1
-    for kind, count, usable, physical, domain_gpus in layout:
+    for kind, count, usable, physical, domain_gpus, islands, within in layout:
         if kind != last_kind:
-            base, in_kind, last_kind = (int(domains[-1][-1]) + 1 if domains else 0), 0, kind
+            base, in_kind, last_kind = (int(domains[-1].max()) + 1 if domains else 0), 0, kind
         at = np.arange(min(ranks - sum(map(len, nodes)), count * usable), dtype=np.int64)
         if not len(at):
             break
         nodes.append(node + at // usable)
-        domains.append(base + _domain_in_kind(in_kind + at // usable, at % usable, physical, domain_gpus))
+        own = in_kind + at // usable
+        if islands and domain_gpus <= physical:
+            domains.append(base + own * physical + np.array(islands)[at % usable])
+        else:
+            domains.append(base + _domain_in_kind(own, at % usable, physical, domain_gpus))
+        sockets.append((node + at // usable) * physical + (np.array(within)[at % usable] if within else 0))
         node, in_kind = node + count, in_kind + count
     node_of, domain_of = np.concatenate(nodes), np.concatenate(domains)
     both_change = (np.diff(node_of) != 0) & (np.diff(domain_of) != 0)
-    return node_of, domain_of, np.append(0, np.cumsum(both_change))
+    return node_of, domain_of, np.append(0, np.cumsum(both_change)), np.concatenate(sockets)
 
 
 def _domain_in_kind(node: Ints, gpu: Ints, physical: int, domain_gpus: int) -> Ints:
@@ -169,8 +223,10 @@ def _domain_in_kind(node: Ints, gpu: Ints, physical: int, domain_gpus: int) -> I
 
 
 def _runs(place: Ints, size: int, stride: int) -> tuple[Ints, Ints]:
-    """Per group: the number of distinct places (they rise along a group) and the fewest ranks on one."""
+    """Per group: the number of distinct places and the fewest ranks on one."""
     along = place.reshape(-1, size, stride).transpose(0, 2, 1).reshape(-1, size)
+    if (along[:, 1:] < along[:, :-1]).any():
+        along = np.sort(along, axis=1)
     change = np.ones(along.shape, dtype=bool)
     change[:, 1:] = along[:, 1:] != along[:, :-1]
     starts = np.flatnonzero(change)

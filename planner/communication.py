@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.hardware.collectives import ALGORITHMS, LINKS, CollectiveTime, wire_bytes
+from shardwright.hardware.collectives import ALGORITHMS, CollectiveTime, wire_bytes
+from shardwright.hardware.mesh import GroupShape
+from shardwright.hardware.tails import slowdown
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.operators import is_layer, layer_collectives, units_of
@@ -90,32 +92,36 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
 
 def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float) -> Row:
     time = context.network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
-    return _filled(axis, kind, (size, stride), message, runs, time)
+    return _filled(context, axis, kind, context.network.shape(size, stride), stride, message, runs, time)
 
 
 def _pair_row(context: Context, kind: str, distance: int, message: float, runs: float) -> Row:
     time = context.network.between(kind, np.array([distance]), np.array([message]))
-    return _filled("pp", kind, (2, distance), message, runs, time)
+    return _filled(context, "pp", kind, context.network.pair(distance), distance, message, runs, time)
 
 
-def _filled(axis: str, kind: str, group: tuple[int, int], message: float, runs: float, time: CollectiveTime) -> Row:
+def _filled(
+    context: Context, axis: str, kind: str, shape: GroupShape, stride: int, message: float, runs: float, time: CollectiveTime
+) -> Row:
+    median_s = float(time.time_s[0]) * runs
     return {
         "axis": axis,
         "collective": kind,
-        "group_size": group[0],
-        "group_stride": group[1],
+        "group_size": shape.size,
+        "group_stride": stride,
         "message_bytes": round(message),
         "count_per_step": round(runs),
-        "time_s": float(time.time_s[0]) * runs,
+        "time_s": median_s,
+        "tail_s": median_s * float(slowdown(shape.islands)),
         "exposed_s": 0.0,
-        "wire_bytes": float(wire_bytes(kind, group[0], message)) * runs,
+        "wire_bytes": float(wire_bytes(kind, shape.size, message)) * runs,
         "algorithm": ALGORITHMS[int(time.algorithm[0])],
-        "bottleneck_link": LINKS[int(time.link[0])],
+        "bottleneck_link": context.network.link_name(int(time.link[0]), shape),
     }
 
 
 def _joined(one: Row, other: Row) -> Row:
-    added = ("count_per_step", "time_s", "wire_bytes")
+    added = ("count_per_step", "time_s", "tail_s", "wire_bytes")
     return one | {name: one[name] + other[name] for name in added}
 
 

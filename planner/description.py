@@ -6,7 +6,7 @@ its own entry. `describe` makes the records; `problem_summary` the parts of a re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,11 +195,8 @@ def account_record(context: Context, batch: PlanBatch, key: IntArray, prices: Pr
     problem = context.problem
     hbm = float(context.splits.counts[split, run] @ context.tables.hbm_bytes[key[index]]) * count
     own_flops = record["predicted"]["model_tflops_per_gpu"] * 1e12 * step * problem.cluster.gpus / int(batch.world_size[index])
-    busy: dict[str, float] = {}
-    for row in rows:
-        busy[row["bottleneck_link"]] = busy.get(row["bottleneck_link"], 0.0) + row["time_s"]
+    links = link_records(rows, step)
     total = sum(row["time_s"] for row in rows)
-    busiest = max(sorted(busy), key=lambda link: busy[link], default=None)
     return {
         "bytes_moved_hbm_per_flop": hbm / own_flops,
         "bytes_moved_links_per_flop": sum(row["wire_bytes"] for row in rows) / own_flops,
@@ -207,9 +204,23 @@ def account_record(context: Context, batch: PlanBatch, key: IntArray, prices: Pr
         "largest_message_bytes": max((row["message_bytes"] for row in rows), default=None),
         "smallest_message_bytes": min((row["message_bytes"] for row in rows), default=None),
         "overlap_covered_fraction": max(1 - sum(row["exposed_s"] for row in rows) / total, 0.0) if total > 0 else None,
-        "bottleneck_link": busiest,
-        "bottleneck_utilisation": busy[busiest] / step if busiest is not None else None,
+        "bottleneck_link": links[0]["link"] if links else None,
+        "bottleneck_utilisation": links[0]["utilisation"] if links else None,
+        "links": links,
     }
+
+
+def link_records(rows: Sequence[Record], step_s: float) -> list[Record]:
+    """The links that collectives wait for most: their bytes, their time, its share of the step; busiest first."""
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(row["bottleneck_link"], []).append(row)
+    made = []
+    for link, some in sorted(found.items()):
+        busy_s = sum(row["time_s"] for row in some)
+        sent = sum(row["wire_bytes"] for row in some)
+        made.append({"link": link, "wire_bytes": sent, "busy_s": busy_s, "utilisation": busy_s / step_s})
+    return sorted(made, key=lambda record: -record["busy_s"])
 
 
 def sources_record(problem: Problem) -> Record:

@@ -14,8 +14,9 @@ import numpy as np
 
 from shardwright.hardware.calibration import Corrections
 from shardwright.hardware.cluster import Cluster
-from shardwright.hardware.collectives import CollectiveTime, Fabric, GroupTable, collective_s, fabric_of
+from shardwright.hardware.collectives import LINKS, CollectiveTime, Fabric, GroupTable, collective_s, fabric_of
 from shardwright.hardware.mesh import GroupShape, group_shape, pair_shape
+from shardwright.hardware.network_levels import levels_of
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 
@@ -33,7 +34,9 @@ class Network:
         self._cluster = cluster
         self._fabric = fabric
         self._corrections = corrections
+        self._levels = levels_of(cluster)
         self._known: dict[tuple[int, int], GroupShape] = {}
+        self._pairs: dict[int, GroupShape] = {}
 
     def collective(self, kind: str, size: IntArray, stride: IntArray, message_bytes: FloatArray) -> CollectiveTime:
         """Time of one collective, arrays of shape [n]; groups of one rank cost nothing."""
@@ -50,9 +53,27 @@ class Network:
         The worst pair counts, wherever it starts: a pipeline waits for its slowest link.
         """
         distances, inverse = np.unique(distance, return_inverse=True)
-        shapes = [pair_shape(self._cluster, int(d)) if d else group_shape(self._cluster, 1, 1) for d in distances]
-        table = GroupTable.of(shapes).take(inverse)
+        table = GroupTable.of([self.pair(int(distance)) for distance in distances]).take(inverse)
         return self._priced(kind, table, message_bytes)
+
+    def shape(self, size: int, stride: int) -> GroupShape:
+        """How the worst group of an axis lies on the cluster."""
+        found = self._known.get((size, stride))
+        if found is None:
+            found = self._known[size, stride] = group_shape(self._cluster, size, stride if size > 1 else 1, self._levels)
+        return found
+
+    def pair(self, distance: int) -> GroupShape:
+        """How the worst pair of ranks at a distance lies on the cluster; 0 is a rank by itself."""
+        if distance == 0:
+            return self.shape(1, 1)
+        if distance not in self._pairs:
+            self._pairs[distance] = pair_shape(self._cluster, distance, self._levels)
+        return self._pairs[distance]
+
+    def link_name(self, link: int, shape: GroupShape) -> str:
+        """The name of the link (a code of `LINKS`) that a collective over a group reported."""
+        return self._fabric.link_name(LINKS[link], shape.crossing.place)
 
     def _priced(self, kind: str, groups: GroupTable, message_bytes: FloatArray) -> CollectiveTime:
         message = np.asarray(message_bytes, dtype=np.float64)
@@ -64,14 +85,8 @@ class Network:
     def _groups(self, size: IntArray, stride: IntArray) -> tuple[GroupTable, IntArray]:
         radix = int(stride.max(initial=1)) + 1
         codes, inverse = np.unique(size * radix + stride, return_inverse=True)
-        shapes = [self._shape(int(code) // radix, int(code) % radix) for code in codes]
+        shapes = [self.shape(int(code) // radix, int(code) % radix) for code in codes]
         return GroupTable.of(shapes), inverse
-
-    def _shape(self, size: int, stride: int) -> GroupShape:
-        found = self._known.get((size, stride))
-        if found is None:
-            found = self._known[size, stride] = group_shape(self._cluster, size, stride if size > 1 else 1)
-        return found
 
 
 def network_of(problem: Problem) -> Network:

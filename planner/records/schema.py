@@ -217,10 +217,20 @@ class Communication(Record):
     message_bytes: float = Field(ge=0, description="as nccl-tests counts: the full vector; all-to-all: the send buffer")
     count_per_step: float = Field(ge=0)
     time_s: Seconds
+    tail_s: Seconds | None = Field(None, description="on an unlucky set of nodes, 95 %; in files of earlier versions left out")
     exposed_s: Seconds
     algorithm: str | None
     bottleneck_link: str | None
     wire_bytes: float = Field(ge=0, description="sent by the rank, over all of them")
+
+
+class Link(Record):
+    """A link that some collectives wait for most."""
+
+    link: str = Field(description="preset of its curves; cables of the network by the switches they lead out of")
+    wire_bytes: float = Field(ge=0, description="sent by the rank in a step, in these collectives")
+    busy_s: Seconds = Field(description="time of these collectives in a step")
+    utilisation: float = Field(ge=0, description="of the step")
 
 
 class Account(Record):
@@ -234,6 +244,7 @@ class Account(Record):
     overlap_covered_fraction: float | None
     bottleneck_link: str | None
     bottleneck_utilisation: float | None
+    links: list[Link] = Field(default_factory=list, description="busiest first")
 
 
 class EstimateBody(Record):
