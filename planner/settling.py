@@ -3,9 +3,9 @@
     settle = check ranges -> fill in defaults -> data-parallel degree -> rules -> layers of each chunk
 
 Defaults: degrees 1; etp = tp for Megatron, else 1; sequence parallelism on if tp > 1; ZeRO 1 (Megatron, DeepSpeed) or 3
-(torchtitan, PyTorch), 0 where no rank could share states; schedule 1f1b, interleaved if vpp > 1; vpp 2 for schedules that
-fold stages like a V. `any` behaves as Megatron with a pipeline and as PyTorch without. Broken rules are listed, never
-raised; a value that no plan can have is raised.
+(torchtitan, PyTorch; 2 under schedules with input and weight gradients apart), 0 where no rank could share states; schedule
+1f1b, interleaved if vpp > 1; vpp 2 for schedules that fold stages like a V. `any` behaves as Megatron with a pipeline and as
+PyTorch without. Broken rules are listed, never raised; a value that no plan can have is raised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violations
 from shardwright.planner.rules.settings import Value
 from shardwright.planner.schedules.orders import stage_ranks
-from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES, is_folded
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES, is_folded, splits_backward
 
 MAX_DEGREE = 10_000_000
 
@@ -161,7 +161,9 @@ def _zero(problem: Problem, degrees: Degrees, dp: int) -> int:
         return degrees.zero
     if dp * degrees.cp <= 1:
         return 0
-    return 1 if _family(problem, degrees) in {"megatron", "deepspeed"} else 3
+    if _family(problem, degrees) in {"megatron", "deepspeed"}:
+        return 1
+    return 2 if degrees.pp > 1 and splits_backward(degrees.schedule) else 3
 
 
 def _choices(problem: Problem, degrees: Degrees) -> dict[str, int]:

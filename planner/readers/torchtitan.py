@@ -110,8 +110,8 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
         stack=None if settings.on("compile.enable") else "torchtitan-eager",
         degrees=degrees,
         settings=settings.values() | ({} if beside.world_size is None else {"launch.world_size": beside.world_size}),
-        found=(*_unknown(written), *mesh.broken, *broken, *_local(settings, mesh.pp, local, micro)),
-        waived=waived | ({"torchtitan-zero"} if degrees.zero == 2 else set()),
+        found=(*_unknown(written), *mesh.broken, *broken, *_local(settings, mesh.pp, local, micro), *_lost(settings, mesh)),
+        waived=waived,
         warnings=(*said, *_unpriced(settings, accumulated=accumulated)),
     )
 
@@ -158,11 +158,21 @@ def _mesh(settings: StatedSettings, gpus: int) -> _Mesh:
 
 
 def _zero(settings: StatedSettings, mesh: _Mesh) -> int:
-    """FSDP shards over dp_shard · cp ranks; without resharding after forward it is ZeRO 2."""
+    """FSDP shards over dp_shard · cp ranks; without resharding after forward, the default of a pipeline, it is ZeRO 2."""
     if mesh.shard * mesh.cp == 1:
         return 0
     policy = settings.word(_P + "fsdp_reshard_after_forward", ("default", "always", "never"), "default")
-    return 2 if policy == "never" else 3
+    return 2 if policy == "never" or (policy == "default" and mesh.pp > 1) else 3
+
+
+def _lost(settings: StatedSettings, mesh: _Mesh) -> tuple[Finding, ...]:
+    """What `torch-split-backward` says, for the schedule that is priced as one that keeps gradients together."""
+    name = settings.text(_P + "pipeline_parallel_schedule") or ""
+    if mesh.pp == 1 or name.lower() != "interleavedzerobubble" or _zero(settings, mesh) != 3:
+        return ()
+    message = f"{name} loses gradients of weights, without an error, where FSDP reshards after forward"
+    remedy = f'set {_P}fsdp_reshard_after_forward = "never"'
+    return (_found("torch-split-backward", message, remedy, _P + "fsdp_reshard_after_forward"),)
 
 
 def _pipeline(

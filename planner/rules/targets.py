@@ -13,9 +13,10 @@ from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, BoolAr
 from shardwright.planner.rules.base import Changes, Columns, Facts, Rule
 from shardwright.planner.rules.declaring import needed
 from shardwright.planner.rules.defaults import spoken
-from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 
 _PLAIN, _LOOPED, _GPIPE, _ZB_H1, _ZB_V = map(SCHEDULE_IDS.index, ("1f1b", "interleaved-1f1b", "gpipe", "zb-h1", "zb-v"))
+_APART = np.array([schedule.splits_backward for schedule in SCHEDULES])
 _MEGATRON = ("megatron", "megatron-bridge")
 _TORCH = ("torchtitan", "torchrun")
 
@@ -155,13 +156,14 @@ TARGET_RULES: tuple[Rule, ...] = (
         "torchtitan distributed.pipeline_parallel",
     ),
     _rule(
-        "torchtitan-zero",
-        ("torchtitan",),
-        "torchtitan replicates (ZeRO 0) or shards fully (ZeRO 3)",
-        ("zero",),
-        lambda c, f: c["zero"] == 2,
-        {"zero": 3},
-        "torchtitan ParallelDims",
+        "torch-split-backward",
+        _TORCH,
+        "FSDP2 that reshards after forward (ZeRO 3) loses gradients, without an error, of weights whose gradients a schedule "
+        "computes apart from those of inputs",
+        ("pp", "zero", "schedule"),
+        lambda c, f: (c["pp"] > 1) & (c["zero"] == 3) & _APART[c["schedule"]] & (not f.reduces_once_a_step),
+        {"zero": 2},
+        "torch.distributed.pipelining stage_backward_weight with fully_shard (torch 2.13: other losses than one process has)",
     ),
     _rule(
         "torchtitan-sp",

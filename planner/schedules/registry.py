@@ -19,3 +19,8 @@ SCHEDULE_IDS: tuple[str, ...] = tuple(s.id for s in SCHEDULES)
 def is_folded(schedule_id: str | None) -> bool:
     """Whether a schedule's chunks stand on ranks like a V."""
     return any(s.folded for s in SCHEDULES if s.id == schedule_id)
+
+
+def splits_backward(schedule_id: str | None) -> bool:
+    """Whether a schedule computes gradients of weights apart from those of inputs."""
+    return any(s.splits_backward for s in SCHEDULES if s.id == schedule_id)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from emit_plans import emitted, plan
 
-from shardwright.errors import UnsupportedError
+from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.catalog import load_model
 from shardwright.planner.emit.torchtitan.flavors import flavor_of
 from shardwright.planner.emit.torchtitan.settings import stage_modules
@@ -81,6 +81,29 @@ def test_replicas_and_shards(tmp_path: Path) -> None:
     degrees = toml(tmp_path / "bundle", degrees=Degrees(dp_replicate=4, zero=3))["parallelism"]
     assert (degrees["data_parallel_replicate_degree"], degrees["data_parallel_shard_degree"]) == (4, 8)
     assert degrees["fsdp_reshard_after_forward"] == "always"
+
+
+@pytest.mark.parametrize(("zero", "said"), [(2, "never"), (3, "always")])
+@pytest.mark.parametrize("version", ["0.2", "main"])
+def test_zero_2_keeps_parameters_gathered(tmp_path: Path, version: str, zero: int, said: str) -> None:
+    named = {"degrees": Degrees(zero=zero)}
+    read = toml(tmp_path / "a", **named)["parallelism"] if version == "0.2" else None
+    degrees = read or constants(tmp_path / "a", version, **named)["PARALLELISM"]
+    assert degrees["fsdp_reshard_after_forward"] == said
+
+
+@pytest.mark.parametrize("schedule", ["zb-v", "dualpipe-v"])
+def test_schedules_with_gradients_apart_keep_parameters_gathered(tmp_path: Path, schedule: str) -> None:
+    named = {"pp": 2, "schedule": schedule}
+    for framework, target in (("torchtitan", "torchtitan"), ("pytorch", "torchrun")):
+        source = plan(framework=framework, degrees=Degrees(**named))
+        assert (source["parallel"]["zero_stage"], source["parallel"]["reshard_after_forward"]) == (2, False)
+        emitted(tmp_path / framework, source, target=target)
+        refused = plan(framework=framework, degrees=Degrees(**named, zero=3))
+        assert [v["rule"] for v in refused["violations"]] == ["torch-split-backward"]
+        assert refused["violations"][0]["remedy"] == "use zero 2"
+        with pytest.raises(InvalidValueError, match="without an error"):
+            emitted(tmp_path / "refused", refused, target=target)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def able(**fields):
     [
         ({"zero": 1}, {"megatron", "megatron-bridge", "deepspeed"}),
         ({"zero": 3}, {"megatron", "megatron-bridge", "torchtitan", "torchrun", "deepspeed"}),
-        ({"zero": 2}, {"torchrun", "deepspeed"}),
+        ({"zero": 2}, {"torchtitan", "torchrun", "deepspeed"}),
         ({"zero": 3, "pp": 2}, {"torchtitan", "torchrun"}),
         ({"zero": 1, "tp": 2}, {"megatron", "megatron-bridge"}),
         ({"zero": 3, "tp": 2, "sequence_parallel": False}, {"megatron", "megatron-bridge", "torchrun"}),

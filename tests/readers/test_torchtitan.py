@@ -115,6 +115,7 @@ def test_a_usual_file_is_priced(priced) -> None:
         ("parallelism", "tensor_parallel_degree = 4", {"tp": 4, "dp_shard": 2, "sequence_parallel": True}),
         ("parallelism", "context_parallel_degree = 2", {"cp": 2, "dp": 4}),
         ("parallelism", 'fsdp_reshard_after_forward = "never"', {"zero_stage": 2}),
+        ("parallelism", "pipeline_parallel_degree = 2", {"zero_stage": 2, "reshard_after_forward": False}),
         ("training", "local_batch_size = 2", {"micro_batch": 2, "micro_batches": 1}),
         ("training", "global_batch_size = 64", {"micro_batch": 1, "micro_batches": 8}),
     ],
@@ -146,6 +147,17 @@ def test_recompute(priced, lines: tuple[str, ...], mode: str, layers: int) -> No
 def test_shards_that_stay_gathered_after_forward_are_legal(priced) -> None:
     record = priced(set_in(LLAMA, "parallelism", 'fsdp_reshard_after_forward = "never"'))
     assert not [one for one in record["violations"] if one["rule"] != "memory"]
+
+
+@pytest.mark.parametrize("schedule", ["ZBVZeroBubble", "DualPipeV", "InterleavedZeroBubble"])
+@pytest.mark.parametrize(("policy", "lost"), [("always", True), ("default", False), ("never", False)])
+def test_gradients_apart_are_lost_where_shards_are_made_again(priced, schedule: str, policy: str, lost: bool) -> None:
+    lines = ("pipeline_parallel_degree = 2", f'pipeline_parallel_schedule = "{schedule}"')
+    text = LLAMA
+    for line in (*lines, f'fsdp_reshard_after_forward = "{policy}"'):
+        text = set_in(text, "parallelism", line)
+    record = priced(set_in(text, "training", "local_batch_size = 8"))
+    assert ("torch-split-backward" in {one["rule"] for one in record["violations"]}) is lost
 
 
 def test_precision_and_stack(priced) -> None:

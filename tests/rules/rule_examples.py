@@ -339,11 +339,12 @@ DEGREES = {
     "torchrun": {
         "torch-zero": ({"zero": 3}, {"zero": 1}),
         "torch-1f1b": ({"pp": 2}, {"pp": 4, "micro_batches": 3}),
+        "torch-split-backward": ({"pp": 2, "vpp": 2, "zero": 2, "schedule": "zb-v"}, {"zero": 3}),
         "torch-zb-h1": ({"pp": 4, "micro_batches": 8, "schedule": "zb-h1"}, {"micro_batches": 9}),
     },
     "torchtitan": {
         "torchtitan-zb-h1": ({"pp": 2}, {"schedule": "zb-h1"}),
-        "torchtitan-zero": ({"zero": 3}, {"zero": 2}),
+        "torch-split-backward": ({"pp": 2, "vpp": 2, "zero": 2, "schedule": "dualpipe-v"}, {"zero": 3}),
         "torchtitan-sp": ({"tp": 2, "sp": 1}, {"sp": 0}),
         "torchtitan-etp": ({"tp": 4, "etp": 4}, {"etp": 2}),
         "torch-recompute": ({"recompute": "full"}, {"recompute": "full-half"}),

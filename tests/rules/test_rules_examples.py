@@ -10,7 +10,7 @@ from rule_examples import EXAMPLES
 
 from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.planner.plans import RECOMPUTE_CHOICES
-from shardwright.planner.problem import build_problem
+from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violation
 from shardwright.planner.rules.defaults import defaults_of, spoken
@@ -51,8 +51,9 @@ def _linear():
 
 
 @cache
-def job_facts(model):
-    return facts_of(build_problem(graph_of(model), "dgx-h100:12", seq_len=4096, global_batch=GPUS))
+def job_facts(model, target):
+    options = PricingOptions(framework="megatron" if target == "megatron-bridge" else target)
+    return facts_of(build_problem(graph_of(model), "dgx-h100:12", seq_len=4096, global_batch=GPUS, options=options))
 
 
 def version_of(rule, target):
@@ -62,7 +63,7 @@ def version_of(rule, target):
 
 def situation(values, target, version):
     """Columns and facts of a plan with a configuration."""
-    facts = job_facts(values.get("model", "llama3.1-8b"))
+    facts = job_facts(values.get("model", "llama3.1-8b"), target)
     given = {k: v for k, v in values.items() if k not in COLUMNS and k not in WITHOUT and v is not None}
     settings = Settings(given=given, defaults=defaults_of(target, version), version=version)
     facts = replace(facts, settings=settings, compute_capability=values.get("device", 9))

@@ -17,9 +17,6 @@ SCHEDULES = {
     "zb-v": "ZBVZeroBubble",
     "dualpipe-v": "DualPipeV",
 }
-SPLIT_BACKWARD = ("zb-v", "dualpipe-v")
-"""Schedules that compute gradients of weights later than those of inputs: weights must stay gathered in between, or torch's
-pipeline stages lose what they compute (seen with torch 2.13: no error, other losses)."""
 OPTIMIZERS = ("adam", "sgd", "adafactor")
 MIB = 2**20
 _MODEL = (

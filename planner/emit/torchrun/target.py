@@ -8,7 +8,7 @@ from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.templating import template
-from shardwright.planner.emit.torchrun.config import OPTIMIZERS, SCHEDULES, SPLIT_BACKWARD, package_config
+from shardwright.planner.emit.torchrun.config import OPTIMIZERS, SCHEDULES, package_config
 
 MODULES = ("train.py", "model.py", "parallel.py", "context.py")
 _PRECISIONS = ("bf16", "fp16", "fp32")
@@ -79,10 +79,8 @@ _Found = tuple[tuple[str, bool, str, str], ...]
 def _degree_tests(request: Request) -> _Found:
     parallel, schedule = request.parallel, request.parallel["schedule"]
     cp, pieces = parallel["cp"], 2 * parallel["cp"]
-    apart = schedule in SPLIT_BACKWARD and parallel["reshard_after_forward"]
     return (
         ("schedule", schedule not in SCHEDULES, f"no schedule {schedule}", "plan with 1f1b"),
-        ("reshard_after_forward", apart, f"{schedule} loses gradients of weights that are gathered twice", "plan with zero 2"),
         ("zero_stage", parallel["zero_stage"] == 1, "FSDP2 has no ZeRO 1", "plan with zero 3 or 0"),
         (
             "cp",

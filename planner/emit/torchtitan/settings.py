@@ -40,7 +40,6 @@ def is_toml(version: str) -> bool:
 def parallelism(request: Request) -> dict[str, Any]:
     """The section `parallelism`."""
     parallel = request.parallel
-    sharded = parallel["zero_stage"] == 3
     made: dict[str, Any] = {
         "data_parallel_replicate_degree": parallel["dp_replicate"],
         "data_parallel_shard_degree": parallel["dp_shard"],
@@ -49,7 +48,7 @@ def parallelism(request: Request) -> dict[str, Any]:
         "expert_parallel_degree": parallel["ep"] if request.spec.moe else 1,
         "pipeline_parallel_degree": parallel["pp"],
     }
-    if sharded:
+    if parallel["zero_stage"] > 1:
         made["fsdp_reshard_after_forward"] = "always" if parallel["reshard_after_forward"] else "never"
     if is_toml(request.version):
         made |= _old_keys(request)

@@ -68,9 +68,6 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
     if parallel["schedule"] not in SCHEDULES:
         message = f"no schedule {parallel['schedule']}; there are {', '.join(SCHEDULES)}"
         found.append(Refusal(field="parallel.schedule", message=message, remedy="plan with --fix schedule=1f1b"))
-    if parallel["zero_stage"] in (1, 2):
-        message = f"FSDP2 shards everything, DDP nothing; not ZeRO {parallel['zero_stage']}"
-        found.append(Refusal(field="parallel.zero_stage", message=message, remedy="plan with zero 3"))
     if parallel["cp"] > 1 and parallel["cp_comm"] not in ROTATE_METHODS:
         message = f"context parallelism by {parallel['cp_comm']}; there are {', '.join(ROTATE_METHODS)}"
         found.append(Refusal(field="parallel.cp_comm", message=message, remedy="plan with cp_comm p2p"))
