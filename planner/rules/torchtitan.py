@@ -60,7 +60,7 @@ def _world(s: Settings, c: Columns, f: Facts) -> BoolArray:
     shard, replicate = s.number(_SHARD), max(s.number(_REPLICATE), 1)
     stage = c["cp"] * c["tp"] * c["pp"]
     rest = np.asarray(f.gpus % (replicate * stage) != 0)
-    return rest if shard < 0 else np.asarray(replicate * shard * stage != f.gpus)
+    return rest if shard == -1 else np.asarray(replicate * shard * stage != f.gpus)
 
 
 def _stages(s: Settings, f: Facts) -> int:

@@ -169,3 +169,11 @@ TORCH_STRICTER: Mapping[str, str] = {
     "interleaved-batch": "interleaving is priced in whole groups of pp micro-batches; torch also runs other rounds",
 }
 """Rules that refuse schedules torch would run, each with the reason."""
+
+DEEPSPEED_LAX: Mapping[str, Lax] = {
+    "deepspeed-key": Lax(why="keys of the top level that are not known are passed over, and ZeRO is off"),
+    "deepspeed-offload-parameters": Lax(why="below stage 3 parameters stay where they are, whatever the document says"),
+}
+
+TITAN_CHECKED = ("torchtitan-world", "torchtitan-etp", "world-size")
+"""Rules of torchtitan that `ParallelDims` itself checks; others show in its trainer and models, or, like ep in 0.3, later."""
