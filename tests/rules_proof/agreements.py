@@ -177,3 +177,7 @@ DEEPSPEED_LAX: Mapping[str, Lax] = {
 
 TITAN_CHECKED = ("torchtitan-world", "torchtitan-etp", "world-size")
 """Rules of torchtitan that `ParallelDims` itself checks; others show in its trainer and models, or, like ep in 0.3, later."""
+
+TITAN_LAX: Mapping[str, Lax] = {
+    "torchtitan-etp": Lax(why="without expert parallelism etp goes unused", where=lambda case: case.ep == 1),
+}
