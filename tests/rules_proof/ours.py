@@ -76,7 +76,8 @@ def megatron_settings(case: Case) -> dict[str, object]:
         said |= {"num_experts": moe.experts, "moe_router_topk": moe.topk, "moe_ffn_hidden_size": moe.expert_ffn}
         said["moe_shared_expert_intermediate_size"] = moe.shared_ffn or None
     said |= dict(case.settings)
-    said["fp8"] = said.pop("fp8_format", None)  # the name of its argument
+    said["fp8"] = said.pop("fp8_format", None)  # the names of what these flags set
+    said["use_gloo_process_groups"] = said.pop("enable_gloo_process_groups", None)
     if "pipeline_model_parallel_layout" in said:
         said["num_virtual_stages_per_pipeline_rank"] = None
     return {name: value for name, value in said.items() if value is not None}
