@@ -16,13 +16,13 @@ from shardwright.hardware.mesh import DeviceMesh, format_ranks
 from shardwright.planner.communication import communication_rows
 from shardwright.planner.cost.memory import PARTS, meters
 from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
+from shardwright.planner.cost.recompute import modules_of
 from shardwright.planner.cost.stages import Split, intervals
 from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
-from shardwright.planner.stacks import StackProfile
 
 INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
 """Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
@@ -96,16 +96,18 @@ def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: Floa
     degrees["schedule"] = SCHEDULE_IDS[int(batch.schedule[index])]
     mode = RECOMPUTE_MODES[int(batch.recompute[index])]
     covered = {"none": 0, "selective": int(layers.max())}.get(mode, int(min(batch.recompute_layers[index], layers.max())))
-    return degrees | switches(degrees, mode, covered, problem.stack)
+    return degrees | switches(degrees, mode, covered, problem)
 
 
-def switches(degrees: Record, mode: str, layers: int | None, stack: StackProfile) -> Record:
-    """What a plan switches on, by its degrees (null where they do not multiply up) and the stack."""
+def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -> Record:
+    """What a plan switches on, by its degrees (null where they do not multiply up), the stack and the model."""
+    stack = problem.stack
+    modules = list(modules_of(problem.graph, stack)) if mode == "selective" else []
     once = stack.fsdp_gathers_per_step == "step" and degrees["pp"] > 1
     paired = degrees["schedule"] == "dualpipe-v"
     return {
         "cp_comm": "p2p",
-        "recompute": {"mode": mode, "modules": list(stack.selective_modules) if mode == "selective" else [], "layers": layers},
+        "recompute": {"mode": mode, "modules": modules, "layers": layers},
         "offload": {"activations": 0.0, "optimizer": 0.0, "parameters": 0.0},
         "overlap": {
             "tp": degrees["sequence_parallel"] and stack.tp_exposed < 1,
@@ -294,7 +296,7 @@ def largest_part(record: Record) -> str:
         "optimizer_bytes": "shard them over more ranks (zero 1 or more, a larger dp_shard), or raise tp or pp",
         "activations_bytes": "recompute activations, lower the micro-batch, raise tp with sequence parallelism or cp",
         "logits_bytes": "lower the micro-batch, or raise tp or cp",
-        "buffers_bytes": "lower the ZeRO stage or raise tp",
+        "buffers_bytes": "lower the micro-batch or the ZeRO stage, or raise tp",
         "reserve_bytes": "lower the memory margin",
     }
     return f"{name.removesuffix('_bytes')} dominate: {advice[name]}"

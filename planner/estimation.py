@@ -218,7 +218,7 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     parallel: Record = {name: shown[name] for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "schedule")}
     parallel |= {"world_size": None, "dp": dp, "dp_replicate": None, "dp_shard": None, "edp": None, "micro_batches": None}
     parallel |= {"sequence_parallel": bool(shown["sp"]), "zero_stage": shown["zero"]}
-    parallel |= switches(parallel, degrees.recompute, degrees.recompute_layers, problem.stack)
+    parallel |= switches(parallel, degrees.recompute, degrees.recompute_layers, problem)
     return {
         "feasible": False,
         "violations": settled.violations,

@@ -1,12 +1,15 @@
 """Memory of stages by component, at the fullest moment of their most loaded rank, as the driver reports it.
 
-    activations   in-flight micro-batches · saved bytes + the one layer being recomputed
+    activations   in-flight micro-batches · saved bytes + what was recomputed of the layer whose backward pass runs
     logits        loss buffers of one micro-batch (of all where the schedule keeps them), and the gradient of those whose weight
                   gradient the schedule puts off
+    buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
 Saved bytes under a recompute mode m that covers a share φ of a stage's layers: s_none + φ·(s_m − s_none).
+A stage is fullest at its loss, or in the backward pass of a layer, when the logits of that micro-batch are gone: the parts are
+those of the fuller instant.
 `meters` gives the three readings: allocated (tensors), reserved (with allocator slack), device (with context).
 """
 
@@ -78,21 +81,37 @@ def stage_memory(
     share = recomputed_share(batch, work.layers[row])
     kept = work.saved_bytes[row, 0]
     saved = kept + share * (work.saved_bytes[row, batch.recompute] - kept)
-    live = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0)
     alive, logits_alive, behind = _in_flight(batch, ends)
-    logit_bytes = problem.stack.logit_saved_bytes * logits_alive + problem.job.precision.activation_bytes * behind
+    logits, live, gradients = _fullest(batch, work, row, share, (logits_alive, behind), problem)
     parts = {
         "parameters_bytes": state.parameters_bytes[state_row],
         "gradients_bytes": state.gradients_bytes[state_row],
         "optimizer_bytes": state.optimizer_bytes[state_row],
         "activations_bytes": alive * saved + live,
-        "logits_bytes": work.logits[row] * logit_bytes,
-        "buffers_bytes": state.buffers_bytes[state_row],
+        "logits_bytes": logits,
+        "buffers_bytes": state.buffers_bytes[state_row] + gradients,
     }
     whole = {name: np.ceil(value) for name, value in parts.items()}
     allocated = sum(whole.values(), start=np.zeros(1))
     whole["reserve_bytes"] = np.ceil(_reserve(batch, problem)[:, None] + problem.stack.allocator_slack * allocated)
     return StageMemory(**whole, total_bytes=allocated + whole["reserve_bytes"])
+
+
+def _fullest(
+    batch: PlanBatch,
+    work: StageWork,
+    row: IntArray,
+    share: FloatArray,
+    alive: tuple[FloatArray, FloatArray],
+    problem: Problem,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Logits, recomputed activations and gradients of activations at the fuller of the two instants, bytes [plans, runs]."""
+    each, behind = problem.stack.logit_saved_bytes, problem.job.precision.activation_bytes * alive[1]
+    at_loss = work.logits[row] * (each * alive[0] + behind)
+    later = work.logits[row] * (each * (alive[0] - 1.0) + behind)
+    live, gradients = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0), work.backward_bytes[row]
+    full = at_loss >= later + live + gradients
+    return np.where(full, at_loss, later), np.where(full, 0.0, live), np.where(full, 0.0, gradients)
 
 
 def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:

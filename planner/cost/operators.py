@@ -25,12 +25,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.models.adapters import ADAPTER
-from shardwright.models.graph import LayerGraph, ModelGraph, Operator, TensorSpec
+from shardwright.models.graph import LayerGraph, ModelGraph, TensorSpec
 from shardwright.planner.axes.base import LayerCollective
 from shardwright.planner.axes.registry import AXES
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
+from shardwright.planner.cost.activations import backward_bytes, saved_bytes
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.recompute import repeated
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
@@ -54,7 +56,9 @@ class UnitTables:
         again_exposed_s: exchange repeated by full recomputing, [keys, units, axes].
         saved_bytes: activations kept, [keys, units, modes].
         live_bytes: activations of the one unit being recomputed, [keys, units, modes].
+        backward_bytes: gradients of activations alive in the backward pass of a layer, [keys, units].
         attention_s: of computing, forward and backward, attention cores, [keys, units].
+        frozen_products: frozen weights of products that an 8- or 4-bit recipe reads, on one rank, [keys, units].
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
         trained_dense, trained_expert: those of them that are trained, [keys, units].
         hbm_bytes: device-memory traffic forward and backward, [keys, units].
@@ -77,7 +81,9 @@ class UnitTables:
     again_exposed_s: FloatArray
     saved_bytes: FloatArray
     live_bytes: FloatArray
+    backward_bytes: FloatArray
     attention_s: FloatArray
+    frozen_products: FloatArray
     dense_parameters: FloatArray
     expert_parameters: FloatArray
     trained_dense: FloatArray
@@ -176,7 +182,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     backward = _total((t.backward_s for t in times.values()), keys)
     host_forward = _host_s(unit, machine, forward + exchange.left_forward_s, machine.stack.moe_host_forward_s)
     host_backward = _host_s(unit, machine, backward + exchange.left_backward_s, machine.stack.moe_host_backward_s)
-    saved = _saved_bytes(unit, sizes, keys, machine)
+    saved = saved_bytes(unit, sizes, keys, machine)
     repeated = exchange.exposed_forward_s * is_layer(unit)
     return {
         "compute_forward_s": forward,
@@ -194,7 +200,9 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "again_exposed_s": repeated,
         "saved_bytes": saved,
         "live_bytes": np.maximum(saved[:, :1] - saved, 0.0),
+        "backward_bytes": backward_bytes(unit, sizes, keys, machine),
         "attention_s": _total((t.forward_s + t.backward_s for t in _of_attention(unit, times)), keys),
+        "frozen_products": _frozen_products(unit, keys),
         "expert_parameters": _parameters(unit, keys, expert=True),
         "trained_expert": _parameters(unit, keys, expert=True, trained=True),
         "hbm_bytes": _total((t.hbm_bytes for t in times.values()), keys),
@@ -294,58 +302,19 @@ def _again_s(
     """Recomputed forward time by mode; embedding and head are never recomputed."""
     again = np.zeros((len(keys), len(RECOMPUTE_MODES)))
     if is_layer(unit):
-        chosen = [times[o.name].forward_s for o in unit.operators if _selected(o, machine)]
+        chosen = [times[o.name].forward_s for o in repeated(unit, machine.stack)]
         again[:, RECOMPUTE_MODES.index("selective")] = _total(chosen, keys)
         again[:, RECOMPUTE_MODES.index("full")] = forward
     return again
 
 
-def _selected(operator: Operator, machine: Machine) -> bool:
-    return operator.module in machine.stack.selective_modules
-
-
-def _saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
-    """Activations kept per micro-batch by mode: all, all but what selected modules drop, the input alone.
-
-    Logits are left out: they are counted apart (`memory`).
-    """
-    kept = _kept_tensors(unit, machine)
-    scores = _score_bytes(unit, sizes, keys, machine)
-    none = _total((sizes.bytes(t, width) for t, width in kept), keys) + scores
-    if not is_layer(unit):
-        return np.stack([none] * len(RECOMPUTE_MODES), axis=1)
-    dropped = {name for o in unit.operators if _selected(o, machine) for name in o.recompute_drops}
-    kept_scores = 0.0 if "core_attn" in machine.stack.selective_modules else scores
-    selective = _total((sizes.bytes(t, width) for t, width in kept if t.name not in dropped), keys) + kept_scores
-    full = sizes.product(("batch", "seq", "hidden"), beside_tensor=False) * float(machine.precision.activation_bytes)
-    return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
-
-
-def _kept_tensors(unit: LayerGraph, machine: Machine) -> list[tuple[TensorSpec, float]]:
-    """Tensors kept for the backward pass and their bytes an element.
-
-    Below 16 bits a product keeps its input as it read it, quantised; what other operators keep stays in 16 bits, so a tensor
-    that both keep is there twice (Transformer Engine).
-    """
-    precision = machine.precision
-    low = precision.gemm_input_bytes < precision.activation_bytes
-    kept: dict[tuple[str, bool], TensorSpec] = {}
-    for operator in unit.operators:
-        quantised = low and operator.gemm is not None and operator.quantizable
-        kept |= {(t.name, quantised and t.bytes_per_element is None): t for t in operator.saved if "vocab" not in t.dims}
-    widths = {False: float(precision.activation_bytes), True: precision.gemm_input_bytes}
-    return [(tensor, widths[quantised]) for (_, quantised), tensor in kept.items()]
-
-
-def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
-    """Attention scores kept where attention is not fused (5as/h of arXiv 2205.05198 eq. 2)."""
-    if machine.stack.fused_attention:
-        return np.zeros(len(keys))
-    cores = [o.attention for o in unit.operators if o.attention is not None]
-    scores = (sizes.product(("batch", "seq", c.heads), beside_tensor=True) * sizes.whole_sequence() for c in cores)
-    return _total(scores, keys) * machine.stack.score_saved_bytes
-
-
 def _parameters(unit: LayerGraph, keys: OperatorKeys, *, expert: bool, trained: bool = False) -> FloatArray:
     sizes, counted = LocalSizes(unit.dims, keys), _counted(unit.parameter_specs, trained)
     return _total((sizes.elements(p) for p in counted if ("experts" in p.dims) == expert), keys)
+
+
+def _frozen_products(unit: LayerGraph, keys: OperatorKeys) -> FloatArray:
+    """Frozen weights of products that run in low precision where the job does."""
+    sizes = LocalSizes(unit.dims, keys)
+    products = [o for o in unit.operators if o.gemm is not None and o.quantizable]
+    return _total((sizes.elements(p) for o in products for p in o.parameters if not p.trainable), keys)

@@ -55,6 +55,7 @@ class Held:
     Attributes:
         dense, expert: outside and inside routed experts.
         trained_dense, trained_expert: those of them that are trained.
+        frozen_products: frozen weights of products, a part of `dense` (and of `expert`).
         largest: of the largest unit (layer, embedding, head).
         units: number of units.
         dense_shards, expert_shards: ranks that shard them, [plans, 1].
@@ -64,6 +65,7 @@ class Held:
     expert: FloatArray
     trained_dense: FloatArray
     trained_expert: FloatArray
+    frozen_products: FloatArray
     largest: FloatArray
     units: FloatArray
     dense_shards: IntArray
@@ -114,6 +116,7 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
         expert=total(tables.expert_parameters),
         trained_dense=total(tables.trained_dense) - both_ends * tables.trained_shared[key][:, None],
         trained_expert=total(tables.trained_expert),
+        frozen_products=total(tables.frozen_products),
         largest=largest,
         units=np.maximum(counts.sum(axis=2), 1.0),
         dense_shards=(batch.dp_shard * batch.cp)[:, None],
@@ -131,7 +134,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     trained_share = h.trained_dense / h.dense_shards + h.trained_expert / h.expert_shards
     width = job.precision.parameter_bytes
     state = job.optimizer.state_bytes(job.precision) + stack.optimizer_scratch_bytes
-    parameters = width * np.where(zero >= 3, sharded, own)
+    parameters = width * np.where(zero >= 3, sharded, own) - _saved_by_quantising(batch, h, problem)
     reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
@@ -147,7 +150,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     )
     return StateTables(
         parameters_bytes=parameters,
-        gradients_bytes=job.grad_bytes * np.where(reduced, trained_share, trained),
+        gradients_bytes=_held_gradient_bytes(problem) * np.where(reduced, trained_share, trained),
         optimizer_bytes=state * np.where(zero >= 1, trained_share, trained),
         buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
@@ -155,6 +158,21 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
         update_s=memory_bound_s(machine.fit, machine.plain, moved),
         network=outside,
     )
+
+
+def _held_gradient_bytes(problem: Problem) -> float:
+    """Bytes of gradients a trained parameter: those accumulated, and autograd's own where the stack keeps both."""
+    grad, width = problem.job.grad_bytes, problem.job.precision.parameter_bytes
+    return float(grad + (width if problem.stack.keeps_both_gradients and grad > width else 0))
+
+
+def _saved_by_quantising(batch: PlanBatch, h: Held, problem: Problem) -> FloatArray:
+    """What frozen weights take less where the stack holds them in 8 bits alone, [plans, runs]."""
+    precision = problem.job.precision
+    if not problem.stack.frozen_8bit or precision.gemm_input_bytes >= precision.parameter_bytes:
+        return np.zeros_like(h.dense)
+    less = precision.parameter_bytes - max(precision.gemm_input_bytes, 1.0)
+    return less * np.where(batch.zero[:, None] >= 3, h.frozen_products / h.dense_shards, h.frozen_products)
 
 
 def every_pass(batch: PlanBatch, stack: StackProfile) -> BoolArray:

@@ -30,6 +30,13 @@ class StackProfile:
         elementwise_factor: memory traffic of elementwise operators relative to fully fused kernels.
         score_bytes_forward, score_bytes_backward: traffic per attention score where attention is not fused.
         score_saved_bytes: bytes kept per attention score where attention is not fused.
+        fused_gate: False where a gated activation runs operator by operator and keeps the activated gate too.
+        fused_norms: False where root-mean-square norms run operator by operator in fp32 and keep a copy in fp32.
+        norms_in_products: whether a norm that one product alone reads runs within it, a part of its recompute module.
+        keeps_gathered_inputs: whether column-parallel products keep their input as gathered under sequence parallelism.
+        activation_input_8bit: whether a recipe below 16 bits keeps the input of the activation quantised.
+        frozen_8bit: whether such a recipe holds frozen weights of products in 8 bits alone.
+        keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
         cp_hidden: fraction of the attention time that hides context-parallel exchange.
         p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
@@ -69,6 +76,13 @@ class StackProfile:
     score_bytes_forward: float
     score_bytes_backward: float
     score_saved_bytes: float
+    fused_gate: bool
+    fused_norms: bool
+    norms_in_products: bool
+    keeps_gathered_inputs: bool
+    activation_input_8bit: bool
+    frozen_8bit: bool
+    keeps_both_gradients: bool
     tp_exposed: float
     ep_exposed: float
     cp_hidden: float

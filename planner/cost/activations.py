@@ -1,0 +1,148 @@
+"""Activations of a layer: what its backward pass keeps, by recompute mode, and what it makes while it runs.
+
+    none        union by name of the tensors that its operators keep (`Operator.saved`)
+    selective   without what the stack's modules can make again (`recompute.dropped`)
+    full        the layer's input
+    backward    gradients alive at once: of the stream, and of what one operator read and wrote, the largest over operators
+
+Operators that a stack runs eagerly keep more than one fused kernel would: a gated activation also the activated gate (f a
+token), a root-mean-square norm its input in fp32 and the normalised input in place of its input (4 h + 2 h for 2 h). Below 16
+bits a product keeps its input as it read it, quantised, and what other operators keep of it stays in 16 bits (Transformer
+Engine), the input of the activation in 8 bits where the stack stores it so (Megatron-Core `activation_func_fp8_input_store`).
+Under sequence parallelism a column-parallel product keeps its part of the input and gathers it again (Megatron-LM), or keeps it
+as gathered (DTensor, `keeps_gathered_inputs`). Logits are left out: they are counted apart (`memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwright.models.graph import LayerGraph, Operator, OperatorKind, TensorSpec
+from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tensor_dim
+from shardwright.planner.cost.compute import Machine
+from shardwright.planner.cost.recompute import dropped, repeated
+from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
+
+FP32 = 4.0
+STREAM = ("batch", "seq", "hidden")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A tensor kept for the backward pass.
+
+    Attributes:
+        tensor: the tensor.
+        width: bytes an element where the tensor states none.
+        gathered: whether it is kept with the whole sequence of its tensor-parallel group.
+    """
+
+    tensor: TensorSpec
+    width: float
+    gathered: bool
+
+    def bytes(self, sizes: LocalSizes) -> FloatArray:
+        """Bytes on one rank, [keys]."""
+        each = self.width if self.tensor.bytes_per_element is None else self.tensor.bytes_per_element
+        return sizes.product(self.tensor.dims, beside_tensor=True if self.gathered else None) * each
+
+
+def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Activations kept per micro-batch, [keys, modes]; embedding and head keep theirs in every mode."""
+    again = frozenset(o.name for o in repeated(unit, machine.stack))
+    kept, without = kept_tensors(unit, machine), kept_tensors(unit, machine, again)
+    scores = _score_bytes(unit, sizes, keys, machine)
+    none = _total((k.bytes(sizes) for k in kept), keys) + scores
+    if unit.kind in {"embedding", "head"}:
+        return np.stack([none] * len(RECOMPUTE_MODES), axis=1)
+    gone = dropped(unit, machine.stack)
+    kept_scores = 0.0 if {"core_attn", "attn"}.intersection(machine.stack.selective_modules) else scores
+    selective = _total((k.bytes(sizes) for k in without if k.tensor.name not in gone), keys) + kept_scores
+    full = sizes.product(STREAM, beside_tensor=False) * float(machine.precision.activation_bytes)
+    return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
+
+
+def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Gradients of activations alive at once in the backward pass of a layer, [keys]; logits are counted apart."""
+    width = float(machine.precision.activation_bytes)
+    stream = sizes.product(STREAM, beside_tensor=False) * width
+
+    def beside(operator: Operator) -> FloatArray:
+        tensors = [t for t in (*operator.inputs, *operator.outputs) if "vocab" not in t.dims]
+        return _total((sizes.bytes(t, width) for t in tensors), keys)
+
+    return np.asarray(stream + np.max([beside(o) for o in unit.operators], axis=0))
+
+
+def kept_tensors(unit: LayerGraph, machine: Machine, again: frozenset[str] = frozenset()) -> list[Kept]:
+    """Tensors that operators keep for the backward pass and their bytes an element.
+
+    Args:
+        unit: the layer.
+        machine: stack and precision.
+        again: names of operators that are run again: what only their eager forms keep is not there.
+    """
+    precision = machine.precision
+    low = precision.gemm_input_bytes < precision.activation_bytes
+    widths = {False: float(precision.activation_bytes), True: precision.gemm_input_bytes}
+    kept: dict[tuple[str, bool, bool], Kept] = {}
+    for operator in unit.operators:
+        quantised, gathered = low and _quantises(operator, machine), _keeps_gathered(operator, machine)
+        saved = operator.saved if operator.name in again else operator_saves(operator, machine)
+        for tensor in (t for t in saved if "vocab" not in t.dims):
+            narrow = quantised and tensor.bytes_per_element is None
+            kept[tensor.name, narrow, gathered] = Kept(tensor=tensor, width=widths[narrow], gathered=gathered)
+    return list(kept.values())
+
+
+def operator_saves(operator: Operator, machine: Machine) -> tuple[TensorSpec, ...]:
+    """What an operator keeps in a stack: that of one fused kernel, or of the eager operators it stands for."""
+    if _is_activation(operator) and not machine.stack.fused_gate:
+        gates = [t for t in operator.saved if t.bytes_per_element is None][:-1]
+        return (*operator.saved, *(TensorSpec(name=f"{gate.name}_activated", dims=gate.dims) for gate in gates))
+    if _is_rms_norm(operator) and not machine.stack.fused_norms:
+        source, stats = operator.saved
+        wide = TensorSpec(name=f"{source.name}_fp32", dims=source.dims, bytes_per_element=FP32)
+        unscaled = TensorSpec(name=f"{operator.outputs[0].name}_unscaled", dims=source.dims)
+        return (wide if machine.precision.activation_bytes < FP32 else source, unscaled, stats)
+    return operator.saved
+
+
+def _quantises(operator: Operator, machine: Machine) -> bool:
+    """Whether an operator keeps what it reads in the low precision of the job."""
+    if _is_activation(operator):
+        return machine.stack.activation_input_8bit
+    return operator.gemm is not None and operator.quantizable
+
+
+def _keeps_gathered(operator: Operator, machine: Machine) -> bool:
+    """Whether a column-parallel product keeps its input as gathered under sequence parallelism."""
+    column = operator.kind is OperatorKind.GEMM and any(has_tensor_dim(t.dims) for t in operator.outputs)
+    return column and machine.stack.keeps_gathered_inputs and not any(has_tensor_dim(t.dims) for t in operator.inputs)
+
+
+def _is_activation(operator: Operator) -> bool:
+    return operator.kind is OperatorKind.ELEMENTWISE and operator.name in {"act", "moe_act", "shared_act"}
+
+
+def _is_rms_norm(operator: Operator) -> bool:
+    """A norm over the last dim with one statistic a token."""
+    if operator.kind is not OperatorKind.ELEMENTWISE or len(operator.saved) != 2 or len(operator.inputs) != 1:
+        return False
+    return operator.saved[1].bytes_per_element == FP32 and operator.saved[1].name == f"{operator.name}_stats"
+
+
+def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Attention scores kept where attention is not fused (5as/h of arXiv 2205.05198 eq. 2)."""
+    if machine.stack.fused_attention:
+        return np.zeros(len(keys))
+    cores = [o.attention for o in unit.operators if o.attention is not None]
+    scores = (sizes.product(("batch", "seq", c.heads), beside_tensor=True) * sizes.whole_sequence() for c in cores)
+    return _total(scores, keys) * machine.stack.score_saved_bytes
+
+
+def _total(parts: Iterable[FloatArray], keys: OperatorKeys) -> FloatArray:
+    return sum(parts, start=np.zeros(len(keys)))

@@ -1,0 +1,70 @@
+"""What selective recomputing runs again and what need not be kept because of it.
+
+A module of a framework is run again either whole or for its output alone:
+
+    whole     mlp, moe, shared_experts, attn     keeps what comes from outside, drops all that only its operators keep
+    output    layernorm, mlp_act, moe_act,       drops what its operators can make again from what others keep
+              mla_up_proj, core_attn             (`Operator.recompute_drops`)
+
+`mlp` holds `mlp_act`; `moe` holds `moe_act` and `shared_experts`; `attn` holds `core_attn` and `mla_up_proj`. Where a stack
+runs a norm within the product that reads it (`norms_in_products`), such a norm belongs to the product's module: recomputing
+`layernorm` leaves it alone, recomputing `mlp` drops it too. Names and contents of modules are those of Megatron-Core
+(`TransformerConfig.recompute_modules`), and `mlp_act` and `attn`, which other frameworks know.
+
+`repeated` lists the operators that run again, `dropped` the names that are not kept, `modules_of` what a model has of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardwright.models.graph import LayerGraph, ModelGraph, Operator, OperatorKind
+from shardwright.planner.stacks import StackProfile
+
+WHOLE: Mapping[str, tuple[str, ...]] = {
+    "mlp": ("mlp", "mlp_act"),
+    "moe": ("moe", "moe_act", "shared_experts"),
+    "shared_experts": ("shared_experts",),
+    "attn": ("attn", "core_attn", "mla_up_proj"),
+}
+"""Modules that are run again as a whole, and the modules of the operators they hold."""
+
+
+def module_of(operator: Operator, unit: LayerGraph, stack: StackProfile) -> str:
+    """The recompute module an operator belongs to in a stack."""
+    if not stack.norms_in_products or operator.module != "layernorm":
+        return operator.module
+    readers = [o for o in unit.operators if operator.outputs[0] in o.inputs]
+    fused = len(readers) == 1 and readers[0].kind is OperatorKind.GEMM
+    return readers[0].module if fused else operator.module
+
+
+def repeated(unit: LayerGraph, stack: StackProfile) -> tuple[Operator, ...]:
+    """Operators of a layer that selective recomputing runs again."""
+    covered = {part for name in stack.selective_modules for part in WHOLE.get(name, (name,))}
+    return tuple(o for o in unit.operators if module_of(o, unit, stack) in covered)
+
+
+def dropped(unit: LayerGraph, stack: StackProfile) -> frozenset[str]:
+    """Names of the tensors of a layer that selective recomputing does not keep."""
+    again = {o.name for o in repeated(unit, stack)}
+    names = {name for o in unit.operators if o.name in again for name in o.recompute_drops}
+    for module in stack.selective_modules:
+        names |= _inside(unit, stack, WHOLE.get(module, ()))
+    return frozenset(names)
+
+
+def modules_of(graph: ModelGraph, stack: StackProfile) -> tuple[str, ...]:
+    """The selective modules of a stack that the layers of a model have."""
+    units = (*graph.layer_kinds, *((graph.mtp,) if graph.mtp is not None else ()))
+    present = {module_of(o, unit, stack) for unit in units for o in unit.operators}
+    return tuple(name for name in stack.selective_modules if present.intersection(WHOLE.get(name, (name,))))
+
+
+def _inside(unit: LayerGraph, stack: StackProfile, modules: tuple[str, ...]) -> set[str]:
+    """Kept tensors that only operators of these modules make and keep."""
+    within = [o for o in unit.operators if module_of(o, unit, stack) in modules]
+    others = [o for o in unit.operators if module_of(o, unit, stack) not in modules]
+    made = {t.name for o in within for t in o.outputs}
+    given = {t.name for o in within for t in o.inputs} - made
+    return {t.name for o in within for t in o.saved} - {t.name for o in others for t in o.saved} - given
