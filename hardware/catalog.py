@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,12 +17,13 @@ from types import MappingProxyType
 from typing import Any
 
 from shardwright import documents
-from shardwright.errors import InvalidValueError, ShardwrightError, unknown_name
+from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, unknown_name
 from shardwright.hardware.cluster import MAX_NODES, Cluster, Node, NodeGroup
 from shardwright.hardware.device import Device
 from shardwright.hardware.fabric import checked_fabrics
 from shardwright.hardware.hostlist import expand
 from shardwright.hardware.links import fabric_of_device
+from shardwright.hardware.network_presets import load_network, shape_from, with_network
 from shardwright.hardware.topology_records import Excluded, Network
 
 _FORM = (
@@ -180,9 +182,24 @@ def _from_document(document: documents.Document, fills: Mapping[str, Any] = Mapp
             known = filled_node(group.node_data(), fills)
             groups.append(_group(known, group.count, group.gpus_per_node, group.hosts))
     with _placed(document):
-        network = None if checked.network is None else Network.from_dict(checked.network.model_dump(exclude_unset=True))
+        given = {} if checked.network is None else checked.network.model_dump(exclude_unset=True)
+        like, changes = given.pop("like", None), given.pop("but", None)
         excluded = tuple(Excluded.from_dict(entry.model_dump()) for entry in checked.excluded)
-        return Cluster(name=checked.name, groups=tuple(groups), network=network, excluded=excluded)
+        made = Cluster(name=checked.name, groups=tuple(groups), excluded=excluded)
+        if like is not None or changes is not None:
+            return _on_preset(made, like, changes or {}, given)
+        return replace(made, network=Network.from_dict(given)) if checked.network is not None else made
+
+
+def _on_preset(cluster: Cluster, like: str | None, changes: Mapping[str, Any], given: Mapping[str, Any]) -> Cluster:
+    """The cluster on the switches of a network preset."""
+    if given:
+        key = next(iter(given))
+        message = f"network.{key} and a preset are given together"
+        raise ConflictError(
+            message, where=f"network.{key}", hint="list the switches, or name a preset with what differs from it"
+        )
+    return with_network(cluster, shape_from(changes, None if like is None else load_network(like)))
 
 
 @contextmanager

@@ -187,6 +187,11 @@ def _walked(layout: Layout, block: int) -> int:
     return min(whole, math.lcm(block, usable * max(1, domain // physical)))
 
 
+def placed(cluster: Cluster) -> tuple[Ints, Ints, Ints, Ints]:
+    """Node, scale-up domain, island and socket number of every rank, [GPUs]."""
+    return _places(layout_of(cluster), cluster.gpus)
+
+
 def _places(layout: Layout, ranks: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Node, domain, island and socket number of the first `ranks` ranks.
 

@@ -6,7 +6,7 @@
         count: 16
         gpus_per_node: 8        # usable GPUs; all of them where left out
         hosts: node[01-16]      # names of the nodes, where they have some
-    network: {...}              # switches between them, as `topo` reads them
+    network: {...}              # switches between them, as `topo` reads them, or {like: fat-tree, but: {oversubscription: 4}}
     excluded: [...]             # hosts out of use
 
 Range checks are those of `Node` and `Device`; here only names and types are settled.
@@ -163,9 +163,26 @@ class BlockFile(_Record):
     hosts: Hosts
 
 
-class NetworkFile(_Record):
-    """The switches between the nodes."""
+class NetworkShapeFile(_Record):
+    """Parameters of a network preset that differ."""
 
+    kind: Literal["tree", "rails", "dragonfly", "torus"] | None = None
+    hosts: Whole | None = Field(default=None, description="nodes on a leaf, unit or router")
+    oversubscription: Rate | None = Field(default=None, description="cables down over cables up of a leaf")
+    places: Whole | None = Field(default=None, description="leaves of a pod, routers of a group")
+    place_oversubscription: Rate | None = Field(default=None, description="rate into a pod over the rate out of it")
+    local_links: Whole | None = Field(default=None, description="cables between two routers of a group")
+    global_links: Whole | None = Field(default=None, description="cables between two groups")
+    dims: list[Whole] | None = Field(default=None, description="nodes along each ring of a torus")
+    link_bytes_per_s: Rate | None = Field(default=None, description="one cable, one way; else a NIC of the first node")
+    source: str | None = None
+
+
+class NetworkFile(_Record):
+    """The switches between the nodes: those listed, or those of a preset for the nodes in their order."""
+
+    like: Identifier | None = Field(default=None, description="network preset, such as rail-optimised")
+    but: NetworkShapeFile | None = Field(default=None, description="what differs from the preset")
     kind: Literal["tree", "blocks"] = Field(default="tree", description="blocks: only groups of hosts are known")
     switches: list[SwitchFile] = []
     blocks: list[BlockFile] = []

@@ -59,3 +59,31 @@ def test_groups_of_equal_nodes_continue_a_rack() -> None:
     group = load_cluster("gb200-nvl72:9").groups[0]
     cluster = Cluster(name="split", groups=(group, NodeGroup(node=group.node, count=9, gpus_per_node=2)))
     assert _kinds(cluster.graph())["domain"] == 1
+
+
+def test_switches_and_cables_are_drawn_where_they_are_known():
+    from shardwright.hardware.network_presets import load_network, with_network
+
+    graph = with_network(load_cluster("dgx-h100:4"), load_network("fat-tree-4to1")).graph()
+    assert _kinds(graph) == {"switch": 2, "host": 4, "nic": 4, "gpu": 32, "domain": 4}
+    assert graph.edges["nic0", "leaf0"] == {"bytes_per_s": 400e9, "link": "network"}
+    assert graph.edges["leaf0", "spine"]["bytes_per_s"] == 600e9
+    assert graph.nodes["spine"]["tier"] == 2
+    assert networkx.shortest_path(graph, "gpu0", "gpu8")[1:4] == ["host0", "nic0", "leaf0"]
+
+
+def test_rails_and_pcie_switches_are_drawn_where_the_layout_is_known():
+    import dataclasses
+
+    from shardwright.hardware.network_presets import load_network, with_network
+    from shardwright.hardware.topology_records import Nic, NodeLayout
+
+    pairs = tuple((2 * k, 2 * k + 1) for k in range(4))
+    layout = NodeLayout(pcie_switches=pairs, nics=tuple(Nic(name=f"mlx5_{g}", bytes_per_s=50e9, gpus=(g,)) for g in range(8)))
+    group = load_cluster("dgx-h100:2").groups[0]
+    made = dataclasses.replace(group, node=dataclasses.replace(group.node, layout=layout))
+    graph = with_network(Cluster(name="lab", groups=(made,)), load_network("rail-optimised")).graph()
+    assert _kinds(graph) == {"switch": 9, "host": 2, "nic": 16, "gpu": 16, "domain": 2, "pcie": 8}
+    assert graph.has_edge("nic1.3", "unit0-rail3")
+    assert not graph.has_edge("nic1.3", "unit0-rail4")
+    assert networkx.shortest_path(graph, "gpu0", "host0") == ["gpu0", "pcie0.0", "host0"]
