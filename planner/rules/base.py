@@ -17,7 +17,9 @@ from shardwright.models.graph import ModelGraph
 from shardwright.planner.plans import BoolArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.settings import Settings, Value
+from shardwright.planner.rules.target_schedules import planned_schedules
 from shardwright.planner.rules.versions import holds_in
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 
 Columns = Mapping[str, IntArray]
 Candidate = Mapping[str, int]
@@ -57,6 +59,7 @@ class Facts:
         compute_capability: major compute capability of the device.
         settings: what a configuration sets, for rules that read settings.
         chunks: layers of each stage or pipeline chunk where a user states them; None where they follow from `split`.
+        planned_schedules: schedules the search plans as far as prices go (`target_schedules`).
     """
 
     gpus: int
@@ -70,6 +73,7 @@ class Facts:
     compute_capability: int = 9
     settings: Settings = field(default_factory=Settings)
     chunks: tuple[int, ...] | None = None
+    planned_schedules: tuple[str, ...] = SCHEDULE_IDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +159,7 @@ def facts_of(problem: Problem) -> Facts:
         optimizer=job.optimizer.id,
         reduces_once_a_step=problem.stack.fsdp_gathers_per_step == "step",
         compute_capability=COMPUTE_CAPABILITY.get(cluster.device.arch, 9),
+        planned_schedules=planned_schedules(problem),
     )
 
 

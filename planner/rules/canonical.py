@@ -68,6 +68,11 @@ def _gpipe(c: Columns, f: Facts) -> BoolArray:
     return np.asarray((c["schedule"] == _GPIPE) & (c["micro_batches"] >= c["pp"]))
 
 
+def _other_schedules(c: Columns, f: Facts) -> BoolArray:
+    """Schedules that the target whose facts price the plan does not run."""
+    return np.asarray(~np.isin(SCHEDULE_IDS, f.planned_schedules)[c["schedule"]])
+
+
 def _split_alone(c: Columns, f: Facts) -> BoolArray:
     return np.asarray((c["pp"] == 1) & (c["split"] > 0))
 
@@ -142,6 +147,15 @@ CANONICAL: tuple[Rule, ...] = (
         ("pp", "vpp", "split"),
         _same_split,
         "split even",
+    ),
+    _search_only(
+        "priced-schedules",
+        "without a named framework the search plans schedules that the target whose facts price the plan (the stack's) runs: "
+        "name a framework, or fix the schedule, for others",
+        ("schedule",),
+        _other_schedules,
+        "name a framework that runs it, or another schedule",
+        waived_by="schedule",
     ),
     _search_only(
         "gpipe-1f1b",

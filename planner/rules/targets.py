@@ -13,12 +13,18 @@ from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, BoolAr
 from shardwright.planner.rules.base import Changes, Columns, Facts, Rule
 from shardwright.planner.rules.declaring import needed
 from shardwright.planner.rules.defaults import spoken
+from shardwright.planner.rules.target_schedules import SCHEDULES_OF
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 
-_PLAIN, _LOOPED, _GPIPE, _ZB_H1, _ZB_V = map(SCHEDULE_IDS.index, ("1f1b", "interleaved-1f1b", "gpipe", "zb-h1", "zb-v"))
+_PLAIN, _GPIPE, _ZB_H1, _ZB_V = map(SCHEDULE_IDS.index, ("1f1b", "gpipe", "zb-h1", "zb-v"))
 _APART = np.array([schedule.splits_backward for schedule in SCHEDULES])
 _MEGATRON = ("megatron", "megatron-bridge")
 _TORCH = ("torchtitan", "torchrun")
+
+
+def _not_of(target: str) -> BoolArray:
+    """Schedules a target does not run, [schedules]."""
+    return ~np.isin(SCHEDULE_IDS, SCHEDULES_OF[target])
 
 
 def _rule(
@@ -112,7 +118,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         _MEGATRON,
         "Megatron's pipeline schedules are 1F1B and its interleaved form",
         ("schedule",),
-        lambda c, f: (c["schedule"] != _PLAIN) & (c["schedule"] != _LOOPED),
+        lambda c, f: _not_of("megatron")[c["schedule"]],
         {"schedule": _PLAIN, "vpp": 1},
         "Megatron-Core pipeline_parallel.schedules",
         "or interleaved-1f1b with vpp above 1",
@@ -151,7 +157,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         ("torchtitan",),
         "torchtitan gives every rank two stages or more where input and weight gradients are apart",
         ("schedule",),
-        lambda c, f: c["schedule"] == _ZB_H1,
+        lambda c, f: _not_of("torchtitan")[c["schedule"]],
         {"schedule": _ZB_V, "vpp": 2},
         "torchtitan distributed.pipeline_parallel",
     ),
@@ -206,7 +212,7 @@ TARGET_RULES: tuple[Rule, ...] = (
         ("deepspeed",),
         "DeepSpeed's pipelines run 1F1B without virtual stages and with ZeRO 0 or 1: gradients live across micro-batches",
         ("pp", "zero", "schedule"),
-        lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | (c["schedule"] != _PLAIN)),
+        lambda c, f: (c["pp"] > 1) & ((c["zero"] > 1) | _not_of("deepspeed")[c["schedule"]]),
         {"zero": 1, "vpp": 1, "schedule": _PLAIN},
         "DeepSpeed PipelineEngine",
         "and several times pp micro-batches",

@@ -23,10 +23,14 @@ CASES = {
     "mtp-64": ("deepseek-v3", "dgx-h200:8", 4096, 64),
     "dense-1000": ("llama3.1-8b", "dgx-h100:125", 8192, 1000),
 }
+TORCH = {"torch-8": "dense-8", "torch-moe-16": "moe-16"}
+"""The same for PyTorch, whose search tries all schedules."""
 
 
 @functools.cache
 def problem_of(name, framework="any", stack=None):
+    if name in TORCH:
+        return problem_of(TORCH[name], "pytorch", stack)
     model, cluster, seq_len, batch = CASES[name]
     options = PricingOptions(framework=framework, stack=stack)
     return build_problem(model, cluster, seq_len=seq_len, global_batch=batch, options=options)

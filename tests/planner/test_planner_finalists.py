@@ -12,7 +12,7 @@ from shardwright.planner.search.finalists import least_s, settled, with_exact
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import account, plan
 
-NAMES = ("dense-7", "dense-8-odd", "dense-8", "moe-16")
+NAMES = ("dense-7", "dense-8-odd", "torch-8", "torch-moe-16")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,6 +66,7 @@ def test_a_fixed_schedule_is_planned(schedule):
         ("deepspeed", {"1f1b"}),
         ("torchtitan", {"1f1b", "gpipe", "interleaved-1f1b", "zb-v", "dualpipe-v"}),
         ("pytorch", {"1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v"}),
+        ("any", {"1f1b", "interleaved-1f1b"}),
     ],
 )
 def test_the_search_tries_what_the_framework_has(framework, schedules):

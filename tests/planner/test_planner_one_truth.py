@@ -16,7 +16,7 @@ from shardwright.planner.search.scan import scan
 
 CLOSE = 1e-9
 ZB_H1 = SCHEDULE_IDS.index("zb-h1")
-NAMES = ("dense-7", "dense-8-odd", "moe-16", "mtp-64", "dense-1000")
+NAMES = ("dense-7", "torch-8", "torch-moe-16", "mtp-64", "dense-1000")
 
 
 def close(one, other):

@@ -60,7 +60,7 @@ def split_schedule(batch):
 
 @pytest.mark.parametrize("schedule", SCHEDULE_IDS)
 def test_the_exact_step_is_the_simulation_of_the_stages(schedule):
-    problem, made = problems.problem_of("dense-8"), problems.scan_of("dense-8")
+    problem, made = problems.problem_of("torch-8"), problems.scan_of("torch-8")
     rows = piped_rows(made, "1f1b" if schedule == "gpipe" else schedule, 12)
     assert len(rows) > 3
     for row in rows:
@@ -79,7 +79,7 @@ def test_parts_sum_to_the_exact_step_and_none_is_negative(schedule):
     assert plan["time"]["bubble_s"] > 0
 
 
-@pytest.mark.parametrize("name", ["dense-8", "dense-8-odd", "moe-16", "mtp-64", "dense-1000"])
+@pytest.mark.parametrize("name", ["dense-8", "dense-8-odd", "torch-8", "torch-moe-16", "mtp-64", "dense-1000"])
 def test_chains_of_1f1b_and_busy_stages_never_exceed_the_exact_step(name):
     problem, made = problems.problem_of(name), problems.scan_of(name)
     rows = problems.some_rows(made, 400, seed=2)

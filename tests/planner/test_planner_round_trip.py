@@ -122,7 +122,7 @@ def test_a_problem_comes_back_from_its_inputs(name):
     assert again.cluster == problem.cluster
 
 
-@pytest.mark.parametrize("name", ["dense-8", "moe-16", "mtp-64"])
+@pytest.mark.parametrize("name", ["dense-8", "torch-8", "moe-16", "mtp-64"])
 def test_degrees_are_read_back_from_a_record(name):
     problem, made = problems.problem_of(name), problems.scan_of(name)
     for row in problems.some_rows(made, 4, seed=23):

@@ -127,13 +127,13 @@ def test_no_plan_is_listed_twice(name):
 
 @pytest.mark.parametrize("fix", [{"tp": "2"}, {"pp": "4", "schedule": "gpipe"}, {"zero": "3", "recompute": "full"}])
 def test_a_fixed_axis_keeps_exactly_the_candidates_that_have_it(fix):
-    whole, problem = problems.space_of("dense-8"), problems.problem_of("dense-8")
+    whole, problem = problems.space_of("torch-8"), problems.problem_of("torch-8")
     held = dict(fixed_value(name, text) for name, text in fix.items())
     narrow = enumerate_legal(problem, Space(axes={**whole.axes, **{axis: (value,) for axis, value in held.items()}}))
     places = [AXIS_ORDER.index(axis) for axis in held]
-    wanted = [t for t in tuples(problems.legal_of("dense-8")) if [t[p] for p in places] == list(held.values())]
+    wanted = [t for t in tuples(problems.legal_of("torch-8")) if [t[p] for p in places] == list(held.values())]
     assert tuples(narrow) == wanted
-    assert 0 < len(wanted) < len(problems.legal_of("dense-8"))
+    assert 0 < len(wanted) < len(problems.legal_of("torch-8"))
     declared = declare(problem, fix)
     assert {axis: declared.axes[axis] for axis in held} == {axis: (value,) for axis, value in held.items()}
 

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from shardwright.cli import run
@@ -10,6 +11,8 @@ from shardwright.planner.estimation import estimate, estimate_plan
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.rules.registry import rules_for
+from shardwright.planner.rules.target_schedules import SCHEDULES_OF
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 from shardwright.planner.search.space import declare, enumerate_legal
@@ -40,6 +43,53 @@ def test_later_versions_only_widen_the_space():
 
 def test_the_search_never_reads_settings():
     assert all(not rule.settings and rule.severity == "error" for rule in rules_for("megatron"))
+
+
+def schedules_of(problem, fix):
+    legal = enumerate_legal(problem, declare(problem, fix))
+    return {SCHEDULE_IDS[index] for index in np.unique(legal.columns["schedule"])}, legal.rejected
+
+
+@pytest.mark.parametrize(
+    ("stack", "schedules"),
+    [
+        (None, {"1f1b", "interleaved-1f1b"}),
+        ("deepspeed", {"1f1b"}),
+        ("torchtitan", set(SCHEDULE_IDS) - {"zb-h1"}),
+        ("pytorch-fsdp2", set(SCHEDULE_IDS)),
+    ],
+)
+def test_without_a_framework_schedules_are_those_of_the_target_whose_facts_price_them(stack, schedules):
+    options = PricingOptions(stack=stack)
+    problem = build_problem("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=32, options=options)
+    found, rejected = schedules_of(problem, {})
+    assert found == schedules
+    assert (rejected["priced-schedules"] > 0) == (stack != "pytorch-fsdp2")
+    fixed, rejected = schedules_of(problem, {"schedule": "zb-v"})
+    assert fixed == {"zb-v"}
+    assert "priced-schedules" not in rejected
+
+
+@pytest.mark.parametrize(("framework", "stack", "warned"), [
+    ("any", None, True), ("pytorch", "megatron-core", True), ("pytorch", None, False), ("any", "torchtitan", False),
+    ("megatron", None, False),
+])  # fmt: skip
+def test_a_schedule_that_the_pricing_stack_has_not_is_warned_of(framework, stack, warned):
+    options = PricingOptions(framework=framework, stack=stack)
+    degrees = Degrees(pp=2, zero=2, schedule="zb-v")
+    made = estimate("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=32, degrees=degrees, options=options).to_dict()
+    said = "priced with the facts of megatron-core, a stack of megatron, which has no schedule zb-v; "
+    said += "it can be launched by torchrun, torchtitan: name one by --framework"
+    assert (said in made["warnings"]) is warned
+    assert any("priced with the facts" in text for text in made["warnings"]) is warned
+
+
+def test_405_billion_parameters_on_2048_gpus_keep_200_000_candidates():
+    problem = build_problem("llama3.1-405b", "dgx-h100:256", seq_len=8192, global_batch=2048)
+    legal = enumerate_legal(problem, declare(problem, {}))
+    assert len(legal) >= 200_000
+    runs = np.isin(SCHEDULE_IDS, SCHEDULES_OF["megatron"])
+    assert runs[legal.columns["schedule"]].all()
 
 
 def test_a_result_remembers_the_version_it_was_made_for():
