@@ -185,12 +185,14 @@ class Target:
         says: one line on it.
         refusals: what of a request it cannot express.
         program: the program of a request without refusals.
+        settings: what the files set, by the names rules of the target read; None where rules read degrees alone.
     """
 
     id: str
     says: str
     refusals: Callable[[Request], tuple[Refusal, ...]]
     program: Callable[[Request], Program]
+    settings: Callable[[Request], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

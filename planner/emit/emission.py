@@ -91,6 +91,8 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
         UnsupportedError: the target cannot express the plan.
     """
     _refuse(target, (*_rule_refusals(request, target), *target.refusals(request)))
+    if target.settings is not None:
+        _refuse(target, _rule_refusals(request, target, target.settings(request)))
     program = target.program(request)
     return {
         **program.files,
@@ -147,10 +149,10 @@ def _for_version(request: Request, target: Target, asked: str | None) -> Request
     return replace(request, version=str(version))
 
 
-def _rule_refusals(request: Request, target: Target) -> tuple[Refusal, ...]:
-    """What the target's own rules say of the plan in that release."""
+def _rule_refusals(request: Request, target: Target, settings: Mapping[str, Any] | None = None) -> tuple[Refusal, ...]:
+    """What the target's own rules say of the plan in that release, and of what its files set."""
     problem = replace(request.problem, framework=target.id, target_version=request.version)
-    found = settle(problem, request.degrees).violations
+    found = settle(problem, request.degrees, settings).violations
     return tuple(Refusal(field=v["rule"], message=v["message"], remedy=v["remedy"]) for v in found)
 
 

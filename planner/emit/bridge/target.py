@@ -11,7 +11,7 @@ from typing import Any
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.bridge.fields import bridge_fields
 from shardwright.planner.emit.megatron.parallel import environment
-from shardwright.planner.emit.megatron.target import megatron_refusals, megatron_words
+from shardwright.planner.emit.megatron.target import megatron_refusals, megatron_settings, megatron_words
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.templating import template
 from shardwright.planner.rules.versions import BRIDGE_CORES
@@ -36,7 +36,7 @@ def _core(request: Request) -> Request:
 def _program(request: Request) -> Program:
     return Program(
         command=(Word(text="recipe.py", root=BUNDLE),),
-        environment=environment(request),
+        environment=environment(_core(request)),
         files={
             "recipe.py": File(text=template("bridge_recipe.py")),
             "recipe.json": File(text=json_text(_recipe(request))),
@@ -78,4 +78,5 @@ MEGATRON_BRIDGE = Target(
     says="Megatron-Bridge, a recipe under torchrun",
     refusals=_refusals,
     program=_program,
+    settings=lambda request: megatron_settings(_core(request)),
 )

@@ -32,7 +32,7 @@ def architecture_words(request: Request) -> tuple[Word, ...]:
         *_block_words(spec),
         *_attention_words(spec),
         *(_mla_words(spec) if spec.mla else ()),
-        *(_moe_words(spec) if spec.moe else ()),
+        *_moe_words(request),
         *(option("mtp-num-layers", spec.mtp_layers) if spec.mtp_layers else ()),
     )
 
@@ -131,8 +131,8 @@ def _mla_words(spec: ModelSpec) -> tuple[Word, ...]:
     )
 
 
-def _moe_words(spec: ModelSpec) -> tuple[Word, ...]:
-    moe = spec.moe
+def _moe_words(request: Request) -> tuple[Word, ...]:
+    spec, moe = request.spec, request.spec.moe
     if moe is None:
         return ()
     dense = [not spec.is_moe(layer) for layer in range(spec.layers)]
@@ -140,7 +140,7 @@ def _moe_words(spec: ModelSpec) -> tuple[Word, ...]:
         *option("num-experts", moe.experts),
         *option("moe-router-topk", moe.topk),
         *option("moe-ffn-hidden-size", moe.expert_ffn),
-        *flag("moe-grouped-gemm", True),
+        *flag("moe-grouped-gemm", _grouped(request)),
         *(option("moe-layer-freq", _bits([not d for d in dense])) if any(dense) else ()),
         *(option("moe-shared-expert-intermediate-size", moe.shared_ffn) if moe.shared_ffn else ()),
         *flag("moe-shared-expert-gate", moe.shared_gate),
@@ -150,6 +150,11 @@ def _moe_words(spec: ModelSpec) -> tuple[Word, ...]:
         *(_group_words(moe.groups, moe.topk_groups) if moe.groups > 1 else ()),
         *option("moe-router-dtype", "fp32"),
     )
+
+
+def _grouped(request: Request) -> bool:
+    """Whether the products of all experts are one: in older releases only where weights are bf16."""
+    return request.training["precision"] not in ("fp16", "fp32") or has(request.version, "grouped-gemm-in-fp16")
 
 
 def _correction_words() -> tuple[Word, ...]:
@@ -240,7 +245,7 @@ _UNSAID: tuple[tuple[str, _Test, str, str], ...] = (
 
 _NEW: tuple[tuple[str, _Test, str], ...] = (
     ("sinks", lambda s: s.sinks, "softmax-type"),
-    ("windows", lambda s: any(s.windows) and not all(s.windows), "window-attn-skip-freq"),
+    ("windows", lambda s: any(s.windows), "window-size"),
     ("rotary_layers", lambda s: s.positions == "rope" and not all(s.rotary_layers), "no-rope-freq"),
     ("qk_norm", lambda s: s.qk_norm == "unit", "qk-l2-norm"),
     ("attention_gate", lambda s: s.attention_gate, "attention-output-gate"),

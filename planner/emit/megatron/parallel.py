@@ -4,8 +4,8 @@
     environment(request)         CUDA_DEVICE_MAX_CONNECTIONS and allocator settings
 
 Megatron's two ways to shard states: the distributed optimizer (ZeRO 1) and Megatron-FSDP (ZeRO 3). CUDA_DEVICE_MAX_CONNECTIONS
-must be 1 for tensor or context parallelism before Blackwell (so that a collective queued first starts first) and must not be 1
-under FSDP (`validate_args`).
+must be 1 for tensor or context parallelism before Blackwell (so that a collective queued first starts first; core 0.12 wants it
+there too) and must not be 1 under FSDP (`validate_args`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def environment(request: Request) -> dict[str, str]:
     made = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     if sharded(parallel):
         return made | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
-    if request.machines.arch in _OLD_DEVICES or parallel["tp"] == parallel["cp"] == 1:
+    old = request.machines.arch in _OLD_DEVICES or not has(request.version, "many-connections")
+    if old or parallel["tp"] == parallel["cp"] == 1:
         made["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     return made
 

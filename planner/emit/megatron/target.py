@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shardwright.planner.emit.base import File, Program, Refusal, Request, Target, Word, literal
 from shardwright.planner.emit.megatron.architecture import architecture_refusals, architecture_words
-from shardwright.planner.emit.megatron.arguments import flag, option
+from shardwright.planner.emit.megatron.arguments import flag, option, settings_of
 from shardwright.planner.emit.megatron.check import MEGATRON_CHECK
 from shardwright.planner.emit.megatron.parallel import RECOMPUTED_MODULES, environment, job_words, parallel_words
 from shardwright.planner.emit.megatron.pipeline import pipeline_refusals
@@ -57,6 +60,11 @@ def megatron_refusals(request: Request) -> tuple[Refusal, ...]:
     return (*architecture_refusals(request), *pipeline_refusals(request), *_plan_refusals(request), *_job_refusals(request))
 
 
+def megatron_settings(request: Request) -> Mapping[str, Any]:
+    """What the emitted arguments and environment set."""
+    return settings_of(megatron_words(request), environment(request), request.machines.gpus)
+
+
 def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
     parallel, found = request.parallel, list[Refusal]()
     zero = parallel["zero_stage"]
@@ -98,4 +106,5 @@ MEGATRON = Target(
     says="Megatron-LM, pretrain_gpt.py under torchrun",
     refusals=megatron_refusals,
     program=_program,
+    settings=megatron_settings,
 )

@@ -12,15 +12,17 @@ VERSIONS = KNOWN["megatron"]
 
 #: What an argument list may use -> the first release that has it.
 SINCE = {
+    "many-connections": "0.13",  # CUDA_DEVICE_MAX_CONNECTIONS other than 1 on Blackwell
     "layout": "0.13",  # --pipeline-model-parallel-layout
     "fp8-blockwise": "0.13",
     "qk-l2-norm": "0.13",
     "no-rope-freq": "0.13",
     "use-megatron-fsdp": "0.14",  # before: --use-custom-fsdp
     "nvfp4": "0.15",  # --fp4-format, --fp4-recipe
-    "window-attn-skip-freq": "0.15",
+    "window-size": "0.15",  # and --window-attn-skip-freq
     "softmax-type": "0.15",
     "router-bias": "0.15",
+    "grouped-gemm-in-fp16": "0.16",  # before: bf16 alone
     "moe-flex-dispatcher-backend": "0.16",  # before: --moe-enable-deepep
     "muon": "0.16",
     "moe-shared-expert-gate": "0.16",
