@@ -36,7 +36,7 @@ def megatron_configuration(path: Path, beside: Beside) -> Configuration:
         ShardwrightError: the file cannot be read, or misses what a price needs.
     """
     found = read_megatron_file(path, beside.defined)
-    settings, graph = found.settings, _model(found, beside.model, path.stem)
+    settings, graph = found.settings, _model(found, beside, path.stem)
     job = job_of(settings)
     plan = plan_of(settings, job, graph.spec, newest_default=holds_in("megatron", beside.version, "0.17", None))
     replicas = max(beside.gpus // (plan.degrees.tp * plan.degrees.cp * plan.degrees.pp), 1)
@@ -62,14 +62,15 @@ def megatron_configuration(path: Path, beside: Beside) -> Configuration:
     )
 
 
-def _model(found: MegatronFile, model: str | None, name: str) -> ModelGraph:
+def _model(found: MegatronFile, beside: Beside, name: str) -> ModelGraph:
     """The model that is named, or the one the arguments describe; MTP as the arguments have it."""
-    settings = found.settings
+    settings, model = found.settings, beside.model
     if model is None:
         if not describes_model(settings):
             hint = "name MODEL on the command line, or add --num-layers and the like to the file"
             raise InvalidValueError(f"{settings.source} describes no model", where=settings.source, hint=hint)
-        return build_graph(ModelSpec.from_dict(model_mapping(settings, name)))
+        counts_end = holds_in("megatron", beside.version, None, "0.17")
+        return build_graph(ModelSpec.from_dict(model_mapping(settings, name, null_tokenizer_counts_end=counts_end)))
     graph = load_model(model)
     for setting, key in _COMPARED.items():
         stated, own = settings.whole(setting), getattr(graph.spec, key)

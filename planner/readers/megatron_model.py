@@ -46,12 +46,13 @@ def describes_model(settings: StatedSettings) -> bool:
     return "num_layers" in settings or "hidden_size" in settings
 
 
-def model_mapping(settings: StatedSettings, name: str) -> dict[str, Any]:
+def model_mapping(settings: StatedSettings, name: str, *, null_tokenizer_counts_end: bool = False) -> dict[str, Any]:
     """The architecture as `ModelSpec.from_dict` takes it.
 
     Args:
         settings: what the file states.
         name: as the model is to be shown.
+        null_tokenizer_counts_end: whether NullTokenizer has a token more than --vocab-size says (until 0.16).
 
     Raises:
         InvalidValueError: a size is missing, or is none.
@@ -66,6 +67,8 @@ def model_mapping(settings: StatedSettings, name: str) -> dict[str, Any]:
     made |= _attention(settings, hidden)
     made |= _feedforward(settings, hidden, layers)
     made |= _ends(settings)
+    if null_tokenizer_counts_end and "vocab_size" in settings and settings.text("tokenizer_type") == "NullTokenizer":
+        made["vocab"] += 1
     bias = settings.on("add_bias_linear", True)
     made |= {"qkv_bias": bias or settings.on("add_qkv_bias"), "out_bias": bias, "mlp_bias": bias}
     made["norm"] = _NORMS[settings.word("normalization", tuple(_NORMS), "LayerNorm") or ""]

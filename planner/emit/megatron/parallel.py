@@ -29,7 +29,7 @@ def parallel_words(request: Request) -> tuple[Word, ...]:
         *pipeline_words(request),
         *(_expert_words(request) if request.spec.moe else ()),
         *_state_words(request),
-        *_recompute_words(request.parallel),
+        *_recompute_words(request),
         *_overlap_words(request),
     )
 
@@ -45,8 +45,15 @@ def job_words(request: Request) -> tuple[Word, ...]:
         *option("max-position-embeddings", positions),
         *_precision_words(training["precision"]),
         *_optimizer_words(training["optimizer"]),
-        *flag("grad-reduce-in-bf16", training["grad_bytes"] == 2 and training["precision"] != "fp32"),
+        *_gradient_words(training["precision"], training["grad_bytes"]),
     )
+
+
+def _gradient_words(precision: str, grad_bytes: int) -> tuple[Word, ...]:
+    """Dtype gradients are summed in: fp16 alone sums in its own unless told otherwise."""
+    if precision == "fp16":
+        return flag("accumulate-allreduce-grads-in-fp32", grad_bytes == 4)
+    return flag("grad-reduce-in-bf16", grad_bytes == 2 and precision != "fp32")
 
 
 def sharded(parallel: dict[str, Any] | Any) -> bool:
@@ -115,17 +122,32 @@ def _state_words(request: Request) -> tuple[Word, ...]:
     )
 
 
-def _recompute_words(parallel: Any) -> tuple[Word, ...]:
-    recompute = parallel["recompute"]
+def recomputed_modules(request: Request) -> tuple[str, ...]:
+    """Modules recomputed selectively: those of the plan that the model has."""
+    spec = request.spec
+    dense = any(not spec.is_moe(layer) for layer in range(spec.layers))
+    absent = (() if dense else ("mlp", "mlp_act")) + (() if spec.moe else ("moe", "moe_act", "shared_experts"))
+    absent += () if spec.mla else ("mla_up_proj",)
+    return tuple(module for module in request.parallel["recompute"]["modules"] if module not in absent)
+
+
+def all_recomputed(request: Request) -> bool:
+    """Whether every layer is recomputed in full: said as `uniform`, for `block` counts the layers of a chunk."""
+    recompute = request.parallel["recompute"]
+    return bool(recompute["mode"] == "full" and recompute["layers"] >= request.largest_stage)
+
+
+def _recompute_words(request: Request) -> tuple[Word, ...]:
+    recompute = request.parallel["recompute"]
     if recompute["mode"] == "selective":
-        return (*option("recompute-granularity", "selective"), *option("recompute-modules", *recompute["modules"]))
+        return (*option("recompute-granularity", "selective"), *option("recompute-modules", *recomputed_modules(request)))
     if recompute["mode"] != "full":
         return ()
-    layers = recompute["layers"] // parallel["vpp"]
+    whole = all_recomputed(request)
     return (
         *option("recompute-granularity", "full"),
-        *option("recompute-method", "block"),
-        *option("recompute-num-layers", layers),
+        *option("recompute-method", "uniform" if whole else "block"),
+        *option("recompute-num-layers", 1 if whole else recompute["layers"] // request.parallel["vpp"]),
     )
 
 

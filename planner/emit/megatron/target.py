@@ -9,7 +9,14 @@ from shardwright.planner.emit.base import File, Program, Refusal, Request, Targe
 from shardwright.planner.emit.megatron.architecture import architecture_refusals, architecture_words
 from shardwright.planner.emit.megatron.arguments import flag, option, settings_of
 from shardwright.planner.emit.megatron.check import MEGATRON_CHECK
-from shardwright.planner.emit.megatron.parallel import RECOMPUTED_MODULES, environment, job_words, parallel_words
+from shardwright.planner.emit.megatron.parallel import (
+    RECOMPUTED_MODULES,
+    all_recomputed,
+    environment,
+    job_words,
+    parallel_words,
+    recomputed_modules,
+)
 from shardwright.planner.emit.megatron.pipeline import pipeline_refusals
 from shardwright.planner.emit.megatron.versions import has
 from shardwright.planner.emit.quoting import json_text
@@ -82,11 +89,11 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
 
 def _recompute_refusals(request: Request) -> tuple[Refusal, ...]:
     recompute, vpp = request.parallel["recompute"], request.parallel["vpp"]
-    unknown = [module for module in recompute["modules"] if module not in RECOMPUTED_MODULES]
+    unknown = [module for module in recomputed_modules(request) if module not in RECOMPUTED_MODULES]
     if recompute["mode"] == "selective" and unknown:
         message = f"--recompute-modules has no {', '.join(unknown)}"
         return (Refusal(field="parallel.recompute.modules", message=message, remedy="plan with recompute none or full"),)
-    if recompute["mode"] == "full" and recompute["layers"] % vpp:
+    if recompute["mode"] == "full" and not all_recomputed(request) and recompute["layers"] % vpp:
         message = f"{recompute['layers']} layers a stage are no whole number a virtual stage, of which there are {vpp}"
         return (Refusal(field="parallel.recompute.layers", message=message, remedy="recompute all layers"),)
     return ()
@@ -95,10 +102,21 @@ def _recompute_refusals(request: Request) -> tuple[Refusal, ...]:
 def _job_refusals(request: Request) -> tuple[Refusal, ...]:
     precision, optimizer, version = request.training["precision"], request.training["optimizer"], request.version
     late = [name for name in (precision, optimizer) if name in ("fp8-blockwise", "nvfp4", "muon") and not has(version, name)]
-    return tuple(
+    found = [
         Refusal(field="training", message=f"Megatron {version} has no {name}", remedy="write for a later release")
         for name in late
-    )
+    ]
+    return (*found, *_position_refusals(request))
+
+
+def _position_refusals(request: Request) -> tuple[Refusal, ...]:
+    """Learned positions are a table of the model: longer sequences would need another model."""
+    length, rows = request.training["seq_len"], request.spec.max_positions
+    if request.spec.positions != "learned" or rows is None or length <= rows:
+        return ()
+    message = f"the model has {rows} learned positions, the sequences {length} tokens"
+    remedy = f"plan with --seq-len {rows}, or set model.max_positions={length}"
+    return (Refusal(field="training.seq_len", message=message, remedy=remedy),)
 
 
 MEGATRON = Target(
