@@ -111,7 +111,7 @@ def _common(rng: random.Random) -> dict[str, Any]:
         "cp": rng.choice((1, 1, 1, 2)),
         "ep": rng.choice((1, 1, 2, 4, 8)),
         "micro_batch": rng.choice((1, 2)),
-        "recompute": rng.choice(("none", "none", "selective", "full")),
+        "recompute": rng.choice(("none", "none", "none", "selective", "full", "full")),
     }
 
 

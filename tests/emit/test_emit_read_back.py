@@ -31,8 +31,8 @@ MODELS = (
         "starcoder2-15b",
     ),
     *("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite", "glm-4.5-air", "gpt-oss-20b", "qwen1.5-moe-a2.7b", "deepseek-v3"),
-)
-A_MODEL, LEAST = 4, 2
+)  # fmt: skip
+A_MODEL, LEAST = 4, 1
 LAYOUTS: tuple[dict[str, Any], ...] = (
     {"degrees": Degrees(pp=4, layers_per_stage=(7, 9, 9, 7))},
     {"degrees": Degrees(pp=4, vpp=2, layers_per_stage=(3, 4, 4, 5, 4, 4, 4, 4))},

@@ -36,7 +36,7 @@ class Flavor:
 _FLAVORS = (
     Flavor(family="llama3", name="8B", base="llama3_8b", preset="llama3.1-8b"),
     Flavor(family="llama3", name="70B", base="llama3_70b", preset="llama3.1-70b"),
-    Flavor(family="llama3", name="405B", base="llama3_405b", preset="llama3.1-405b"),
+    Flavor(family="llama3", name="405B", base="llama3_70b", preset="llama3.1-405b"),
     Flavor(family="qwen3", name="0.6B", base="qwen3_0_6b", preset="qwen3-0.6b"),
     Flavor(family="qwen3", name="1.7B", base="qwen3_1_7b", preset="qwen3-1.7b"),
     Flavor(family="qwen3", name="4B", base="qwen3_14b", preset="qwen3-4b"),
@@ -51,6 +51,8 @@ _FLAVORS = (
     Flavor(family="gpt_oss", name="20b", base="gpt_oss_20b", preset="gpt-oss-20b"),
     Flavor(family="gpt_oss", name="120b", base="gpt_oss_120b", preset="gpt-oss-120b"),
 )
+FLAVOR_PRESETS = tuple(flavor.preset for flavor in _FLAVORS)
+"""All presets that have a flavor."""
 
 
 def flavor_of(spec: ModelSpec) -> Flavor | None:
@@ -71,7 +73,7 @@ def flavors_of(family: str) -> tuple[str, ...]:
 
 def flavor_names() -> str:
     """All presets that have a flavor, for messages."""
-    return ", ".join(flavor.preset for flavor in _FLAVORS)
+    return ", ".join(FLAVOR_PRESETS)
 
 
 @functools.cache
