@@ -183,6 +183,7 @@ class Target:
     Attributes:
         id: as `--target` names it; its releases are `rules.versions.VERSIONS[id]`.
         says: one line on it.
+        cannot: every field that `refusals` may name, and what of it cannot be expressed.
         refusals: what of a request it cannot express.
         program: the program of a request without refusals.
         settings: what the files set, by the names rules of the target read; None where rules read degrees alone.
@@ -190,6 +191,7 @@ class Target:
 
     id: str
     says: str
+    cannot: Mapping[str, str]
     refusals: Callable[[Request], tuple[Refusal, ...]]
     program: Callable[[Request], Program]
     settings: Callable[[Request], Mapping[str, Any]] | None = None

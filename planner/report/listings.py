@@ -115,16 +115,28 @@ _STACK_NAMES = {"megatron-bridge": "megatron"}
 
 
 def _targets() -> list[dict[str, Any]]:
+    from shardwright.planner.emit.registry import LAUNCHERS, TARGETS
     from shardwright.planner.rules.registry import RULES
-    from shardwright.planner.rules.versions import TARGETS
+    from shardwright.planner.rules.versions import VERSIONS
     from shardwright.planner.stacks import DEFAULT_STACKS, load_stack
 
     made = []
-    for target in TARGETS:
-        stack = load_stack(DEFAULT_STACKS[_STACK_NAMES.get(target, target)])
-        defaults = {"stack": stack.id, "zero_stage": stack.zero_stage, "grad_bytes": stack.grad_bytes}
-        rules = [rule.id for rule in RULES if rule.rejects and rule.targets and rule.holds_for(target)]
-        made.append({"id": target, **defaults, "rules": rules})
+    for name, target in TARGETS.items():
+        stack = load_stack(DEFAULT_STACKS[_STACK_NAMES.get(name, name)])
+        rules = [rule.id for rule in RULES if rule.rejects and rule.targets and rule.holds_for(name)]
+        made.append(
+            {
+                "id": name,
+                "says": target.says,
+                "versions": list(VERSIONS[name]),
+                "launchers": list(LAUNCHERS),
+                "stack": stack.id,
+                "zero_stage": stack.zero_stage,
+                "grad_bytes": stack.grad_bytes,
+                "cannot": dict(target.cannot),
+                "rules": rules,
+            }
+        )
     return made
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.bridge.fields import bridge_fields
 from shardwright.planner.emit.megatron.parallel import environment
-from shardwright.planner.emit.megatron.target import megatron_refusals, megatron_settings, megatron_words
+from shardwright.planner.emit.megatron.target import MEGATRON_CANNOT, megatron_refusals, megatron_settings, megatron_words
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.templating import template
 from shardwright.planner.rules.versions import BRIDGE_CORES
@@ -73,9 +73,12 @@ def _refusals(request: Request) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+_CANNOT = {**MEGATRON_CANNOT, "model.positions": f"other than {', '.join(_POSITIONS)}"}
+
 MEGATRON_BRIDGE = Target(
     id="megatron-bridge",
     says="Megatron-Bridge, a recipe under torchrun",
+    cannot=_CANNOT,
     refusals=_refusals,
     program=_program,
     settings=lambda request: megatron_settings(_core(request)),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import Refusal, Request, Word
 from shardwright.planner.emit.megatron.arguments import flag, option
-from shardwright.planner.emit.megatron.versions import has, null_tokenizer_adds_one
+from shardwright.planner.emit.megatron.versions import SINCE, has, null_tokenizer_adds_one
 
 _ACTIVATIONS = {"swiglu": "swiglu", "relu2": "squared-relu", "gelu": ""}
 _NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
@@ -266,3 +266,9 @@ def architecture_refusals(request: Request) -> tuple[Refusal, ...]:
         if test(spec) and not has(version, feature)
     )
     return never + later
+
+
+UNSAID_OF_MODELS = {f"model.{field}": said for field, _, said, _ in _UNSAID} | {
+    f"model.{field}": f"before {SINCE[feature]}: no --{feature}" for field, _, feature in _NEW
+}
+"""Fields of a model -> what of them has no argument."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.planner.emit.base import File, Program, Refusal, Request, Target, Word, literal
-from shardwright.planner.emit.megatron.architecture import architecture_refusals, architecture_words
+from shardwright.planner.emit.megatron.architecture import UNSAID_OF_MODELS, architecture_refusals, architecture_words
 from shardwright.planner.emit.megatron.arguments import flag, option, settings_of
 from shardwright.planner.emit.megatron.check import MEGATRON_CHECK
 from shardwright.planner.emit.megatron.parallel import (
@@ -119,9 +119,21 @@ def _position_refusals(request: Request) -> tuple[Refusal, ...]:
     return (Refusal(field="training.seq_len", message=message, remedy=remedy),)
 
 
+MEGATRON_CANNOT = UNSAID_OF_MODELS | {
+    "stages.layers": "before 0.13: stages that differ elsewhere than at the first and the last",
+    "parallel.zero_stage": "2, and 3 with a pipeline",
+    "parallel.schedule": "other than 1f1b, interleaved-1f1b",
+    "parallel.offload": "offload of any kind",
+    "parallel.recompute.modules": f"other than {', '.join(RECOMPUTED_MODULES)}",
+    "parallel.recompute.layers": "no whole number a virtual stage",
+    "training.seq_len": "longer than a model's learned positions",
+    "training": "fp8-blockwise before 0.13, nvfp4 before 0.15, muon before 0.16",
+}
+
 MEGATRON = Target(
     id="megatron",
     says="Megatron-LM, pretrain_gpt.py under torchrun",
+    cannot=MEGATRON_CANNOT,
     refusals=megatron_refusals,
     program=_program,
     settings=megatron_settings,

@@ -10,40 +10,25 @@ import contextlib
 import json
 import os
 import pathlib
-import time
 
 import torch
 import torch.distributed as dist
+from context import held_positions
+from data import loss_of, now, report, share
 from parallel import Mesh, build
+from scaling import LossScale
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
-from torch.nn import functional
 
 HERE = pathlib.Path(__file__).resolve().parent
 V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
-WARM_UP = 2
 
 
-def sample(config, step, index):
-    """Tokens and labels of one sequence."""
-    key = (config["seed"] * 1_000_003 + step) * 1_000_003 + index
-    tokens = torch.randint(config["vocab"], (config["seq_len"] + 1,), generator=torch.Generator().manual_seed(key))
-    return tokens[:-1], tokens[1:]
-
-
-def batch(config, plan, mesh, positions, step, device):
+def batch(config, mesh, positions, step, device):
     """This rank's micro-batches of a step: (tokens, labels) of [sequences, local tokens] each."""
-    share = config["global_batch"] // mesh.data
-    first = mesh.data_rank() * share
-    pairs = [sample(config, step, first + i) for i in range(share)]
-    return tuple(torch.stack(part)[:, positions].to(device) for part in zip(*pairs, strict=True))
-
-
-def loss_of(logits, labels):
-    """Mean cross entropy."""
-    return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+    return tuple(part[:, positions].to(device) for part in share(config, mesh.data, mesh.data_rank(), step))
 
 
 def stage_indices(plan, rank):
@@ -61,8 +46,8 @@ def chunk_of(config, index):
 class Whole:
     """A model without a pipeline: micro-batches one after the other, gradients exchanged with the last."""
 
-    def __init__(self, config, plan, mesh, device):
-        self.plan, self.mesh = plan, mesh
+    def __init__(self, config, plan, mesh, device, scale):
+        self.plan, self.scale = plan, scale
         chunk = {"layers": [i for part in config["chunks"] for i in part], "first": True, "last": True}
         self.parts = [build(config, plan, mesh, device, chunk)]
 
@@ -73,7 +58,7 @@ class Whole:
         for i, (x, y) in enumerate(zip(tokens.chunk(count), labels.chunk(count), strict=True)):
             with self.exchanging(model, last=i + 1 == count), divided_loss(self.plan), precision(self.plan, x.device):
                 loss = loss_of(model(x), y) / count
-                loss.backward()
+                self.scale(loss).backward()
             total += plain(loss)
         return total
 
@@ -90,8 +75,8 @@ class Whole:
 class Piped:
     """A pipeline under one of torch's schedules."""
 
-    def __init__(self, config, plan, mesh, device):
-        self.plan = plan
+    def __init__(self, config, plan, mesh, device, scale):
+        self.plan, self.scale = plan, scale
         group, rank = mesh.group("pp"), mesh.rank("pp")
         indices = stage_indices(plan, rank)
         self.parts = [build(config, plan, mesh, device, chunk_of(config, index)) for index in indices]
@@ -101,8 +86,12 @@ class Piped:
         ]
         kind = get_schedule_class(plan["schedule"])
         held = stages if issubclass(kind, PipelineScheduleMulti) else stages[0]
-        self.schedule = kind(held, n_microbatches=plan["micro_batches"], loss_fn=loss_of)
+        self.schedule = kind(held, n_microbatches=plan["micro_batches"], loss_fn=self.scaled_loss)
         self.first, self.last = 0 in indices, len(config["chunks"]) - 1 in indices
+
+    def scaled_loss(self, logits, labels):
+        """What a micro-batch goes back from."""
+        return self.scale(loss_of(logits, labels))
 
     def step(self, tokens, labels):
         """One step; the mean loss on ranks that hold the head, else 0."""
@@ -111,7 +100,7 @@ class Piped:
         targets = {"target": labels, "losses": losses} if self.last else {}
         with divided_loss(self.plan), precision(self.plan, tokens.device):
             self.schedule.step(*inputs, **targets)
-        return sum(plain(loss) for loss in losses) / len(losses) if losses else 0.0
+        return sum(plain(loss) for loss in losses) / len(losses) / self.scale.value if losses else 0.0
 
 
 def plain(loss):
@@ -158,45 +147,29 @@ def train(config, plan):
     if dist.get_world_size() != plan["world_size"]:
         raise SystemExit(f"planned for {plan['world_size']} processes, started with {dist.get_world_size()}")
     mesh = Mesh(plan, "cuda" if accelerated else "cpu")
-    runner = (Piped if plan["pp"] > 1 else Whole)(config, plan, mesh, device)
+    scale = LossScale(plan["precision"])
+    runner = (Piped if plan["pp"] > 1 else Whole)(config, plan, mesh, device, scale)
     parameters = [p for part in runner.parts for p in part.parameters() if p.requires_grad]
     optimizer = optimizer_of(plan["optimizer"], parameters, config["lr"])
-    report = steps(config, plan, mesh, runner, optimizer, device)
+    losses, times = steps(config, plan, mesh, runner, scale.guarding(optimizer, parameters), device)
     if dist.get_rank() == 0:
-        print(json.dumps(report), flush=True)
+        print(json.dumps(report(losses, times, device, plan["world_size"])), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
 
-def steps(config, plan, mesh, runner, optimizer, device):
-    """Runs the steps and reports losses, the median step time after warming up, and the peak memory."""
-    from context import held_positions
-
+def steps(config, plan, mesh, runner, update, device):
+    """Runs the steps: the loss and the seconds of each."""
     positions = held_positions(config["seq_len"], mesh.rank("cp"), plan["cp"])
     losses, times = [], []
     for step in range(config["steps"]):
-        tokens, labels = batch(config, plan, mesh, positions, step, device)
+        tokens, labels = batch(config, mesh, positions, step, device)
         start = now(device)
         loss = runner.step(tokens, labels)
-        optimizer.step()
-        optimizer.zero_grad()
+        update()
         times.append(now(device) - start)
         losses.append(mean_loss(loss, plan, mesh, device))
-    settled = sorted(times[WARM_UP:] or times)
-    peak = torch.cuda.max_memory_allocated() if device != "cpu" else None
-    return {
-        "losses": losses,
-        "step_time_s": settled[len(settled) // 2],
-        "peak_memory_bytes": peak,
-        "world_size": plan["world_size"],
-    }
-
-
-def now(device):
-    """Seconds, after everything queued has run."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return time.perf_counter()
+    return losses, times
 
 
 def main():

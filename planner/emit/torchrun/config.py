@@ -5,6 +5,7 @@ It is written as JSON, which YAML includes, so that the package reads it without
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -31,18 +32,37 @@ _PLAN = (
 
 def package_config(request: Request) -> dict[str, Any]:
     """What the package reads."""
+    return {"model": model_config(request), "job": job_config(request, lr=1e-4), "plan": _plan(request)}
+
+
+def model_config(request: Request) -> dict[str, Any]:
+    """The model in numbers, as `model.py` reads it."""
     model = request.spec.to_dict()
+    return {name: model[name] for name in _MODEL}
+
+
+def job_config(request: Request, *, lr: float) -> dict[str, Any]:
+    """Batch, steps and the layers of every pipeline chunk."""
     ends = list(accumulate(request.chunks))
-    chunks = [list(range(end - count, end)) for count, end in zip(request.chunks, ends, strict=True)]
-    job = {
+    return {
         "seq_len": request.training["seq_len"],
         "global_batch": request.training["global_batch"],
         "steps": request.launch.steps,
         "seed": 1234,
-        "lr": 1e-4,
-        "chunks": chunks,
+        "lr": lr,
+        "chunks": [list(range(end - count, end)) for count, end in zip(request.chunks, ends, strict=True)],
     }
-    return {"model": {name: model[name] for name in _MODEL}, "job": job, "plan": _plan(request)}
+
+
+def bucket_mb(request: Request) -> int:
+    """Size of DDP's buckets, in MiB."""
+    return max(1, round(request.stack["bucket_bytes"] / MIB))
+
+
+def replicated(parallel: Mapping[str, Any]) -> bool:
+    """Whether the package replicates by DDP; with another axis FSDP2 does it over replicas."""
+    alone = parallel["tp"] * parallel["pp"] * parallel["ep"] == 1
+    return bool(alone and parallel["zero_stage"] == 0 and parallel["dp"] * parallel["cp"] > 1)
 
 
 def _plan(request: Request) -> dict[str, Any]:
@@ -57,6 +77,6 @@ def _plan(request: Request) -> dict[str, Any]:
         "precision": request.training["precision"],
         "optimizer": request.training["optimizer"],
         "grad_bytes": request.training["grad_bytes"],
-        "bucket_mb": max(1, round(request.stack["bucket_bytes"] / MIB)),
+        "bucket_mb": bucket_mb(request),
         "recompute": {"mode": recompute["mode"], "layers_per_chunk": each if recompute["mode"] == "full" else 0},
     }

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.templating import template
-from shardwright.planner.emit.torchrun.config import OPTIMIZERS, SCHEDULES, package_config
+from shardwright.planner.emit.torchrun.config import OPTIMIZERS, SCHEDULES, bucket_mb, package_config, replicated
+from shardwright.planner.emit.torchrun.model import UNSAID_OF_MODELS, model_refusals
 
-MODULES = ("train.py", "model.py", "parallel.py", "context.py")
+MODULES = ("train.py", "model.py", "parallel.py", "context.py", "data.py", "scaling.py")
 _PRECISIONS = ("bf16", "fp16", "fp32")
 _CP_COMMS = ("p2p", "allgather", "a2a")
-_Test = Callable[[ModelSpec], bool]
 
 
 def _program(request: Request) -> Program:
@@ -23,46 +20,36 @@ def _program(request: Request) -> Program:
         environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
         files=files | {"config.yaml": File(text=json_text(package_config(request)))},
         check=Check(script=template("torchrun_check.py"), needs=f"PyTorch {request.version} or later"),
-        notes=(
-            "trains on synthetic tokens from random weights; runs on CPUs with gloo where there is no GPU",
-            "experts are routed by a plain softmax of the top k; one matrix product an expert, no fused kernels",
-        ),
+        notes=_notes(request),
     )
 
 
-_UNSAID: tuple[tuple[str, _Test, str], ...] = (
-    ("positions", lambda s: s.positions == "alibi", "ALiBi positions"),
-    ("position_offset", lambda s: s.position_offset > 0, "rows before the first position"),
-    ("norm_at", lambda s: s.norm_at != "before", "norms behind a block"),
-    ("block", lambda s: s.block != "sequential", "parallel blocks"),
-    ("embedding_norm", lambda s: s.embedding_norm, "a norm after the embedding"),
-    ("qk_norm", lambda s: s.qk_norm not in ("none", "head"), "norms over all heads or without weights"),
-    ("attention_gate", lambda s: s.attention_gate, "a gate on attention"),
-    ("windows", lambda s: any(s.windows), "attention windows"),
-    ("rotary_layers", lambda s: s.positions == "rope" and not all(s.rotary_layers), "layers without rotation"),
-    ("mixers", lambda s: set(s.mixers) != {"attention"}, "layers without attention"),
-    ("mlps", lambda s: set(s.mlps) != {"ffn"}, "layers without a feed-forward block"),
-    ("layer_kv_heads", lambda s: any(k is not None for k in s.layer_kv_heads), "layers with heads of their own"),
-    ("layer_ffn", lambda s: any(f is not None for f in s.layer_ffn), "layers with a width of their own"),
-    ("sinks", lambda s: s.sinks, "attention sinks"),
-    ("attention_softcap", lambda s: s.attention_softcap, "capped attention scores"),
-    ("logits_softcap", lambda s: s.logits_softcap, "capped logits"),
-    ("dropout", lambda s: s.dropout, "dropout"),
-    ("mtp_layers", lambda s: s.mtp_layers > 0, "multi-token prediction"),
-    ("moe.shared_gate", lambda s: s.moe is not None and s.moe.shared_gate, "a gate on shared experts"),
-    ("moe.expert_bias", lambda s: s.moe is not None and s.moe.expert_bias, "biases in experts"),
-    ("mla.index_heads", lambda s: s.mla is not None and s.mla.index_heads is not None, "an indexer of sparse attention"),
+_HIDDEN = (
+    ("tp", "of tensor parallelism"),
+    ("cp", "of context parallelism"),
+    ("ep", "of experts"),
 )
 
 
+def _notes(request: Request) -> tuple[str, ...]:
+    parallel, training = request.parallel, request.training
+    notes = ["trains on synthetic tokens from random weights; runs on CPUs with gloo where there is no GPU"]
+    if request.spec.moe is not None:
+        notes.append("experts are routed by a plain softmax of the top k; one matrix product an expert, no fused kernels")
+    waited = [what for axis, what in _HIDDEN if parallel["overlap"][axis]]
+    if waited:
+        notes.append(f"the package waits for the exchange {', '.join(waited)}; the plan was priced with a part of it hidden")
+    if replicated(parallel):
+        notes.append(f"DDP reduces in buckets of {bucket_mb(request)} MiB (bucket_mb of config.yaml)")
+        if training["grad_bytes"] == 2 and training["precision"] != "fp32":
+            notes.append(f"DDP compresses gradients to {training['precision']} on NCCL alone; on gloo they are sent whole")
+    if training["precision"] == "fp16":
+        notes.append("fp16 trains with a loss scale that halves when gradients overflow, and doubles after 2000 steps without")
+    return tuple(notes)
+
+
 def _refusals(request: Request) -> tuple[Refusal, ...]:
-    remedy = "use a target that has it (megatron), or leave it out by --set"
-    unsaid = [
-        Refusal(field=f"model.{field}", message=f"the package has no {what}", remedy=remedy)
-        for field, test, what in _UNSAID
-        if test(request.spec)
-    ]
-    return (*unsaid, *_plan_refusals(request), *_job_refusals(request))
+    return (*model_refusals(request.spec), *_plan_refusals(request), *_job_refusals(request))
 
 
 def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
@@ -125,9 +112,25 @@ def _job_refusals(request: Request) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+_CANNOT = UNSAID_OF_MODELS | {
+    "parallel.schedule": f"other than {', '.join(SCHEDULES)}",
+    "parallel.zero_stage": "1",
+    "parallel.cp": "where a sequence has not 2·cp equal pieces",
+    "parallel.cp_comm": f"other than {', '.join(_CP_COMMS)}",
+    "parallel.tp": "latent attention, tied embeddings, key and value heads that tp does not divide, experts without "
+    "sequence parallelism",
+    "parallel.pp": "tied embeddings",
+    "parallel.etp": "above 1",
+    "parallel.offload": "offload of any kind",
+    "parallel.recompute.layers": "no whole number a virtual stage",
+    "training.precision": f"other than {', '.join(_PRECISIONS)}",
+    "training.optimizer": f"other than {', '.join(OPTIMIZERS)}",
+}
+
 TORCH = Target(
     id="torchrun",
     says="plain PyTorch: a package that trains the model as it stands",
+    cannot=_CANNOT,
     refusals=_refusals,
     program=_program,
 )

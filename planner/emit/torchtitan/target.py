@@ -94,9 +94,23 @@ def _job_refusals(request: Request) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+_CANNOT = {
+    "target_version": "0.1",
+    "model": "shapes that torchtitan holds no flavor of",
+    "model.mtp_layers": "multi-token prediction",
+    "parallel.schedule": f"other than {', '.join(SCHEDULES)}",
+    "parallel.cp_comm": f"other than {', '.join(ROTATE_METHODS)}",
+    "parallel.sequence_parallel": "off with tp above 1",
+    "parallel.offload": "offload of any kind",
+    "parallel.recompute.layers": "some of a stage's",
+    "training.precision": "other than bf16, fp32; in the TOML of 0.2 fp8-tensorwise and mxfp8 too",
+    "training.optimizer": "other than adam",
+}
+
 TORCHTITAN = Target(
     id="torchtitan",
     says="torchtitan.train under torchrun, on one of its stock models",
+    cannot=_CANNOT,
     refusals=_refusals,
     program=_program,
 )
