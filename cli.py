@@ -274,7 +274,7 @@ def topo(
 
 @app.command(cls=o.GroupedCommand)
 def schema(
-    name: Annotated[str, o.argument("NAME", "plan-result estimate validation calibration cluster model")],
+    name: Annotated[str, o.argument("NAME", "plan-result estimate validation emission calibration cluster model")],
     form: o.SchemaFormat = "json",
 ) -> None:
     """Print the JSON Schema of a document."""

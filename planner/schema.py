@@ -19,6 +19,7 @@ from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.planner.records.emission import Emission
 from shardwright.planner.records.schema import AnyEstimate, Count, Estimate, PlanResult, Record
 
 SCHEMA_VERSION = 1
@@ -81,7 +82,7 @@ class Validation(Record):
     summary: ValidationSummary
 
 
-KINDS: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": AnyEstimate, "validation": Validation}
+KINDS: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": AnyEstimate, "validation": Validation, "emission": Emission}
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("calibration", "cluster", "model")
 

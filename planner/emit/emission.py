@@ -78,8 +78,9 @@ def emit(
     chosen, starter = _target(target), _launcher(launcher)
     place = Path(folder)
     check_folder(place, force=force)
-    request = _for_version(read_request(source, rank, options or LaunchOptions()), chosen, version)
-    files = bundle_files(request, chosen, starter) | {"plan.json": File(text=json_text(_plan(source, rank)))}
+    record = estimate_plan(source, rank=rank).to_dict()
+    request = _for_version(read_request(record, options or LaunchOptions()), chosen, version)
+    files = bundle_files(request, chosen, starter) | {"plan.json": File(text=json_text(record))}
     written = write_bundle(place, files, force=force)
     return Emission(data=_record(request, chosen, starter, place, written))
 
@@ -102,10 +103,6 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
         **_check_files(program),
         "README.md": File(text=readme(request, program, target, launcher)),
     }
-
-
-def _plan(source: str | Path | Mapping[str, Any], rank: int) -> dict[str, Any]:
-    return estimate_plan(source, rank=rank).to_dict()
 
 
 def _check_files(program: Program) -> dict[str, File]:

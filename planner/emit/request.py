@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from shardwright.documents import digest
@@ -12,19 +11,18 @@ from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import Machines, Request
 from shardwright.planner.emit.options import LaunchOptions
-from shardwright.planner.estimation import chunk_layers, degrees_of, estimate_plan
+from shardwright.planner.estimation import chunk_layers, degrees_of
 from shardwright.planner.problem import problem_from_inputs
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 
 
-def read_request(source: str | Path | Mapping[str, Any], rank: int, options: LaunchOptions) -> Request:
-    """The plan of that rank; its version is the one it was planned for, empty for none.
+def read_request(record: Mapping[str, Any], options: LaunchOptions) -> Request:
+    """The request of a priced plan; its version is the one it was planned for, empty for none.
 
     Raises:
-        ShardwrightError: the file is damaged; the plan breaks a rule or does not fit; it trains adapters.
+        ShardwrightError: the plan breaks a rule or does not fit; it trains adapters.
     """
-    record = estimate_plan(source, rank=rank).to_dict()
     _check_feasible(record)
     inputs, parallel = record["inputs"], record["parallel"]
     return Request(

@@ -16,7 +16,7 @@ UNITS = {
     "memory_bytes": ("memory GiB", words.GIB),
 }
 COUNTS = ("parameters", "active_parameters")
-ONLY_IN_FULL = ("reads", "source", "since", "until", "settings", "launchers", "cannot", "zero_stage", "grad_bytes")
+ONLY_IN_FULL = ("reads", "source", "since", "until", "settings", "writes", "launchers", "cannot", "zero_stage", "grad_bytes")
 LONG = ("says", "versions", "description", "rules", "targets", "fabric", "arch", "frameworks")
 HEADINGS = {"active_parameters": "active", "scaleup_domain_gpus": "domain"}
 

@@ -127,7 +127,7 @@ def _targets() -> list[dict[str, Any]]:
         made.append(
             {
                 "id": name,
-                "says": target.says,
+                "writes": target.says,
                 "versions": list(VERSIONS[name]),
                 "launchers": list(LAUNCHERS),
                 "stack": stack.id,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from shardwright.hardware.readers import TopoOptions as TopoOptions
     from shardwright.hardware.readers import topo as topo
     from shardwright.models.catalog import load_model as load_model
+    from shardwright.planner.emit.emission import emit as emit
+    from shardwright.planner.emit.options import LaunchOptions as LaunchOptions
     from shardwright.planner.estimation import estimate as estimate
     from shardwright.planner.estimation import estimate_plan as estimate_plan
     from shardwright.planner.plans import Degrees as Degrees
@@ -35,6 +37,8 @@ _PLACES = {
     "estimate": "shardwright.planner.estimation",
     "estimate_plan": "shardwright.planner.estimation",
     "estimate_file": "shardwright.planner.readers.estimating",
+    "emit": "shardwright.planner.emit.emission",
+    "LaunchOptions": "shardwright.planner.emit.options",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
@@ -47,10 +51,12 @@ _PLACES = {
 
 __all__ = [
     "Degrees",
+    "LaunchOptions",
     "PricingOptions",
     "SearchOptions",
     "TopoOptions",
     "__version__",
+    "emit",
     "errors",
     "estimate",
     "estimate_file",

@@ -56,7 +56,7 @@ def job_config(request: Request, *, lr: float) -> dict[str, Any]:
 
 def bucket_mb(request: Request) -> int:
     """Size of DDP's buckets, in MiB."""
-    return max(1, round(request.stack["bucket_bytes"] / MIB))
+    return max(1, round(int(request.stack["bucket_bytes"]) / MIB))
 
 
 def replicated(parallel: Mapping[str, Any]) -> bool:
