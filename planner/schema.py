@@ -13,14 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
-from shardwright.planner.records.emission import Emission
-from shardwright.planner.records.schema import AnyEstimate, Count, Estimate, PlanResult, Record
+from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
 
 SCHEMA_VERSION = 1
 RESULT_FILE = "result.json"
@@ -80,6 +79,25 @@ class Validation(Record):
     rows: list[ValidationRow]
     by_source: dict[str, ValidationSummary]
     summary: ValidationSummary
+
+
+class Emission(Record):
+    """What `emit --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["emission"]
+    target: str = Field(description="the framework the files are for")
+    target_version: str = Field(description="its release")
+    launcher: str
+    folder: str = Field(description="where the bundle was written")
+    files: Annotated[list[str], Field(min_length=1)] = Field(description="paths within the folder, in alphabetical order")
+    plan_id: str = Field(description="short name of the plan: equal for equal degrees and stages")
+    nodes: Degree
+    gpus_per_node: Degree
+    start: str = Field(description="what to type in the folder")
+    check: str = Field(description="asks the framework's own parser, in the folder")
+    needs: dict[str, str] = Field(description="environment variables to set before: name -> what it holds")
+    notes: list[str]
 
 
 KINDS: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": AnyEstimate, "validation": Validation, "emission": Emission}
