@@ -82,4 +82,4 @@ def _preset(name: str) -> ModelSpec:
 
 
 def _shape(spec: ModelSpec) -> ModelSpec:
-    return replace(spec, name="shape", source="", notes=(), max_positions=None, mtp_layers=0)
+    return replace(spec, name="shape", source="", notes=(), max_positions=1, mtp_layers=0)
