@@ -71,6 +71,16 @@ def test_only_what_a_plan_states_is_written_of_stage_3(tmp_path: Path) -> None:
     }
 
 
+def test_rules_judge_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JSON whose batch does not fit the planned world is refused by the rule, whoever wrote it."""
+    from shardwright.planner.emit.deepspeed import target
+
+    right = target.deepspeed_config
+    monkeypatch.setattr(target, "deepspeed_config", lambda request: right(request) | {"gradient_accumulation_steps": 3})
+    with pytest.raises(UnsupportedError, match="deepspeed-batch"):
+        document(tmp_path / "bundle", degrees=Degrees(zero=2))
+
+
 def test_fp16_scales_its_loss_by_itself(tmp_path: Path) -> None:
     assert document(tmp_path / "bundle", precision="fp16", degrees=Degrees(zero=2))["fp16"] == {
         "enabled": True,

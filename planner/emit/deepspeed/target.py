@@ -6,6 +6,9 @@ sharded by ZeRO; what would divide it otherwise (tensor, context, pipeline, expe
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.deepspeed.config import LR, OPTIMIZERS, PRECISIONS, deepspeed_config, gradient_bytes
 from shardwright.planner.emit.quoting import json_text
@@ -103,6 +106,19 @@ def _job_refusals(request: Request) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
+def _settings(request: Request) -> Mapping[str, Any]:
+    """What the JSON and the launch line set."""
+    return {"launch.world_size": request.machines.gpus, **dict(_dotted(deepspeed_config(request), ""))}
+
+
+def _dotted(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
 _CANNOT = UNSAID_OF_MODELS | {
     **{f"parallel.{name}": "above 1: no such degree in the JSON" for name in _DEGREES},
     "parallel.dp_replicate": "above 1 with ZeRO: shards go over all ranks",
@@ -121,4 +137,5 @@ DEEPSPEED = Target(
     cannot=_CANNOT,
     refusals=_refusals,
     program=_program,
+    settings=_settings,
 )
