@@ -31,6 +31,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
     StreamStartEvent,
 )
+from ruamel.yaml.representer import SafeRepresenter
 
 from shardwright.errors import DamagedFileError, InvalidValueError
 
@@ -75,9 +76,24 @@ def read_yaml(text: str, source: str, *, max_depth: int) -> tuple[object, dict[P
         raise DamagedFileError(f"{source} is not YAML: {reason}", where=source) from error
 
 
+class _Representer(SafeRepresenter):
+    """Plain values, text of several lines line by line."""
+
+    def represent_str(self, data: str) -> Any:
+        """A scalar; the emitter quotes it where it cannot be a block."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Representer.add_representer(str, _Representer.represent_str)
+
+
 def write_yaml(value: Mapping[str, Any], *, compact: bool = False) -> str:
-    """A mapping as YAML text, keys in their order; block style, or with innermost lists and mappings on one line."""
+    """A mapping as YAML text, keys in their order; block style, or with innermost lists and mappings on one line.
+
+    Text of several lines is a literal block where YAML can hold it as one.
+    """
     writer = YAML(typ="safe", pure=True)
+    writer.Representer = _Representer
     writer.default_flow_style = None if compact else False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.allow_unicode = True

@@ -5,7 +5,8 @@ PET_MASTER_PORT); `launch.sh` gets them under its own names. GPUs are asked for 
 (NCCL and data loaders need more than the 64 MiB of a container's own).
 
 Source: Kubeflow training operator v1 (PyTorchJob `kubeflow.org/v1`, nprocPerNode is text) and Kubeflow trainer (TrainJob
-`trainer.kubeflow.org/v1alpha1`, numProcPerNode is a number), https://github.com/kubeflow/trainer.
+`trainer.kubeflow.org/v1alpha1` of release 2.2, where runtimePatches took the place of podTemplateOverrides; numProcPerNode is
+a number), https://github.com/kubeflow/trainer. Names begin with a letter: both operators make services of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardwright.planner.emit.quoting import json_text, yaml_documents
 MANIFEST = "job.yaml"
 FOLDER = "/etc/shardwright"
 MAX_BYTES = 1_000_000
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?\Z")
+_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?\Z")
 _GPU = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 _START = (
     'export NNODES="$PET_NNODES" NODE_RANK="$PET_NODE_RANK" MASTER_ADDR="$PET_MASTER_ADDR" MASTER_PORT="$PET_MASTER_PORT"; '
@@ -106,11 +107,8 @@ def _train_job(request: Request, name: str, held: _Held) -> dict[str, Any]:
         "numProcPerNode": request.machines.gpus_per_node,
         "resourcesPerNode": container["resources"],
     }
-    override = {
-        "targetJobs": [{"name": "node"}],
-        "spec": {"containers": [{"name": "node", "volumeMounts": container["volumeMounts"]}], "volumes": _volumes(name, held)},
-    }
-    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, "podTemplateOverrides": [override]}
+    mounts = {"containers": [{"name": "node", "volumeMounts": container["volumeMounts"]}], "volumes": _volumes(name, held)}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, "runtimePatches": [_patch(mounts)]}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -119,17 +117,24 @@ def _train_job(request: Request, name: str, held: _Held) -> dict[str, Any]:
     }
 
 
+def _patch(pod: dict[str, Any]) -> dict[str, Any]:
+    """A change of the runtime's pods, under the name of who makes it."""
+    template = {"template": {"spec": {"template": {"spec": pod}}}}
+    jobs = [{"name": "node"} | template]
+    return {"manager": "shardwright", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+
+
 def _job_name(request: Request) -> str:
     """The name asked for, or the model's made a DNS label."""
     if request.launch.job_name is not None:
         return _label("job_name", request.launch.job_name)
-    made = re.sub(r"[^a-z0-9]+", "-", request.spec.name.lower()).strip("-")[:50].strip("-")
-    return made or "training"
+    made = re.sub(r"[^a-z0-9]+", "-", request.spec.name.lower()).strip("-")[:40].strip("-")
+    return made if made[:1].isalpha() else f"training-{made}".strip("-")
 
 
 def _label(key: str, text: str) -> str:
     if not _LABEL.match(text):
-        hint = "lower-case letters, digits and -, at most 52 of them (a DNS label)"
+        hint = "lower-case letters, digits and -, a letter first, at most 52 of them (a DNS label)"
         raise InvalidValueError(f"{key} {text!r} is no name in Kubernetes", where=f"--launch {key}", hint=hint)
     return text
 
