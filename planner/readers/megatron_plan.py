@@ -238,4 +238,14 @@ def unpriced(settings: StatedSettings) -> tuple[str, ...]:
         found.append(f"{settings.where('recompute_num_layers')}: the input of every layer is priced as kept")
     if settings.text("optimizer") in {"lion", "soap", "adaptive_muon"}:
         found.append(f"{settings.where('optimizer')}: priced with the states of {_optimizer(settings)}")
-    return tuple(found)
+    return (*found, *_dispatch(settings))
+
+
+def _dispatch(settings: StatedSettings) -> tuple[str, ...]:
+    """Prices know one dispatcher; Megatron takes another where none is named."""
+    kind = settings.text("moe_token_dispatcher_type") or "allgather"
+    apart = any((settings.whole(f"{name}_model_parallel_size", 1) or 1) > 1 for name in ("expert", "tensor"))
+    if settings.whole("num_experts") is None or not apart or kind == "alltoall":
+        return ()
+    said = "" if "moe_token_dispatcher_type" in settings else ", Megatron's default,"
+    return (f"{settings.where('moe_token_dispatcher_type')}: token dispatch by {kind}{said} is priced as alltoall",)

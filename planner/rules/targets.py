@@ -107,7 +107,7 @@ TARGET_RULES: tuple[Rule, ...] = (
     _rule(
         "megatron-zero",
         _MEGATRON,
-        "plans for Megatron shard optimizer states (ZeRO 1), or everything (ZeRO 3, Megatron-FSDP) without a pipeline",
+        "not planned: ZeRO 2, and ZeRO 3 with a pipeline; Megatron-FSDP accepts them, but no upstream test runs them",
         ("zero", "pp"),
         lambda c, f: ((c["zero"] == 2) | ((c["zero"] == 3) & (c["pp"] > 1))) & (not f.settings.on("use_megatron_fsdp")),
         {"zero": 1},

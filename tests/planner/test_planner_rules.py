@@ -284,3 +284,12 @@ def test_divisors_and_the_nearest_of_them():
     assert divisors(1) == (1,)
     assert nearest(5, (1, 2, 4, 8)) == "2 or 4" or nearest(5, (1, 2, 4, 8)) == "4 or 8"
     assert nearest(3, (1,)) == "1"
+
+
+@pytest.mark.parametrize("degrees", [Degrees(zero=2), Degrees(zero=3, pp=2)])
+def test_what_megatron_accepts_and_nobody_tests_is_not_planned(degrees):
+    record = estimate_degrees(problem_for(DENSE | {"global_batch": 96}, "megatron"), degrees)
+    said = [v["message"] for v in record["violations"] if v["rule"] == "megatron-zero"]
+    assert len(said) == 1
+    assert said[0].startswith("not planned: ZeRO 2, and ZeRO 3 with a pipeline")
+    assert "no upstream test" in said[0]
