@@ -108,3 +108,11 @@ def test_all_layers_are_recomputed_on_uneven_virtual_stages(tmp_path: Path) -> N
     text = emitted(tmp_path / "bundle", uneven)["launch.sh"]
     assert "--recompute-method uniform" in text
     assert "--recompute-num-layers 1" in text
+
+
+def test_what_older_releases_cannot_do_is_refused(tmp_path: Path) -> None:
+    experts = plan(model="qwen3-30b-a3b", degrees=Degrees(tp=2, pp=4, ep=4), precision="fp16")
+    with pytest.raises(UnsupportedError, match="no expert parallelism in fp16"):
+        emitted(tmp_path / "a", experts, version="0.14")
+    two = plan(degrees=Degrees(pp=2, layers_per_stage=(17, 15)))
+    assert "decoder-last-pipeline-num-layers" not in emitted(tmp_path / "b", two, version="0.12")["launch.sh"]

@@ -41,7 +41,8 @@ def _split_words(request: Request) -> tuple[Word, ...]:
         layout = layout_of(request.chunks, mtp_layers=request.spec.mtp_layers)
         return option("pipeline-model-parallel-layout", format_layout(layout))
     first, last = request.chunks[0], request.chunks[-1]
-    return (*option("decoder-first-pipeline-num-layers", first), *option("decoder-last-pipeline-num-layers", last))
+    rest = option("decoder-last-pipeline-num-layers", last) if request.parallel["pp"] > 2 else ()
+    return (*option("decoder-first-pipeline-num-layers", first), *rest)
 
 
 def _written_as_layout(request: Request) -> bool:

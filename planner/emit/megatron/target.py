@@ -22,6 +22,7 @@ from shardwright.planner.emit.megatron.versions import has
 from shardwright.planner.emit.quoting import json_text
 
 ROOT = "MEGATRON_LM"
+_LATE = ("fp8-blockwise", "nvfp4", "muon", "adam-bf16")
 
 
 def _program(request: Request) -> Program:
@@ -101,11 +102,14 @@ def _recompute_refusals(request: Request) -> tuple[Refusal, ...]:
 
 def _job_refusals(request: Request) -> tuple[Refusal, ...]:
     precision, optimizer, version = request.training["precision"], request.training["optimizer"], request.version
-    late = [name for name in (precision, optimizer) if name in ("fp8-blockwise", "nvfp4", "muon") and not has(version, name)]
+    late = [name for name in (precision, optimizer) if name in _LATE and not has(version, name)]
     found = [
         Refusal(field="training", message=f"Megatron {version} has no {name}", remedy="write for a later release")
         for name in late
     ]
+    if precision == "fp16" and request.parallel["ep"] > 1 and not has(version, "experts-in-fp16"):
+        message = f"Megatron {version} takes no expert parallelism in fp16"
+        found.append(Refusal(field="training.precision", message=message, remedy="plan in bf16, or write for a later release"))
     return (*found, *_position_refusals(request))
 
 

@@ -19,9 +19,11 @@ SINCE = {
     "no-rope-freq": "0.13",
     "use-megatron-fsdp": "0.14",  # before: --use-custom-fsdp
     "nvfp4": "0.15",  # --fp4-format, --fp4-recipe
+    "adam-bf16": "0.14",  # --exp-avg-dtype bf16
     "window-size": "0.15",  # and --window-attn-skip-freq
     "softmax-type": "0.15",
     "router-bias": "0.15",
+    "experts-in-fp16": "0.16",  # with expert parallelism
     "grouped-gemm-in-fp16": "0.16",  # before: bf16 alone
     "moe-flex-dispatcher-backend": "0.16",  # before: --moe-enable-deepep
     "muon": "0.16",
