@@ -127,10 +127,11 @@ def small(folder: Path, degrees: Degrees, model: dict[str, Any], precision: str 
 
 def losses(folder: Path) -> list[float]:
     """What the bundle prints under torchrun."""
-    bin_folder = Path(sys.executable).parent
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    extensions = os.environ.get("TORCH_EXTENSIONS_DIR", str(folder.parents[1] / "extensions"))  # one build for all tests
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": extensions, "PATH": path}
     done = subprocess.run(
-        ["bash", str(folder / "launch.sh")], env=env, capture_output=True, text=True, timeout=300, check=False
+        ["bash", str(folder / "launch.sh")], env=env, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"losses"')))
