@@ -23,7 +23,7 @@ import numpy as np
 from shardwright.models.graph import LayerGraph, Operator, OperatorKind, TensorSpec
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tensor_dim
 from shardwright.planner.cost.compute import Machine
-from shardwright.planner.cost.recompute import dropped, repeated
+from shardwright.planner.cost.recompute import dropped, read_again, repeated
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
 
 FP32 = 4.0
@@ -60,8 +60,11 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
         return np.stack([none] * len(RECOMPUTE_MODES), axis=1)
     gone = dropped(unit, machine.stack)
     kept_scores = 0.0 if {"core_attn", "attn"}.intersection(machine.stack.selective_modules) else scores
-    selective = _total((k.bytes(sizes) for k in without if k.tensor.name not in gone), keys) + kept_scores
-    full = sizes.product(STREAM, beside_tensor=False) * float(machine.precision.activation_bytes)
+    left = [k for k in without if k.tensor.name not in gone]
+    width = float(machine.precision.activation_bytes)
+    read = [t for t in read_again(unit, machine.stack) if t.name not in {k.tensor.name for k in left}]
+    selective = _total((*(k.bytes(sizes) for k in left), *(sizes.bytes(t, width) for t in read)), keys) + kept_scores
+    full = sizes.product(STREAM, beside_tensor=False) * width
     return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
 
 
@@ -103,12 +106,20 @@ def operator_saves(operator: Operator, machine: Machine) -> tuple[TensorSpec, ..
     if _is_activation(operator) and not machine.stack.fused_gate:
         gates = [t for t in operator.saved if t.bytes_per_element is None][:-1]
         return (*operator.saved, *(TensorSpec(name=f"{gate.name}_activated", dims=gate.dims) for gate in gates))
+    if operator.attention is not None and not machine.stack.fused_attention:
+        return tuple(t for t in operator.saved if not t.name.endswith("_stats"))
     if _is_rms_norm(operator) and not machine.stack.fused_norms:
-        source, stats = operator.saved
-        wide = TensorSpec(name=f"{source.name}_fp32", dims=source.dims, bytes_per_element=FP32)
-        unscaled = TensorSpec(name=f"{operator.outputs[0].name}_unscaled", dims=source.dims)
-        return (wide if machine.precision.activation_bytes < FP32 else source, unscaled, stats)
+        wide = machine.precision.activation_bytes < FP32
+        return tuple(
+            kept for pair in zip(operator.inputs, operator.outputs, strict=True) for kept in _eager_norm(*pair, wide)
+        ) + (tuple(t for t in operator.saved if t not in operator.inputs))
     return operator.saved
+
+
+def _eager_norm(source: TensorSpec, target: TensorSpec, wide: bool) -> tuple[TensorSpec, TensorSpec]:
+    """What a norm in fp32 keeps beside its statistics: its input in fp32, and the normalised input before its weight."""
+    copy = TensorSpec(name=f"{source.name}_fp32", dims=source.dims, bytes_per_element=FP32)
+    return copy if wide else source, TensorSpec(name=f"{target.name}_unscaled", dims=target.dims)
 
 
 def _quantises(operator: Operator, machine: Machine) -> bool:
@@ -129,10 +140,10 @@ def _is_activation(operator: Operator) -> bool:
 
 
 def _is_rms_norm(operator: Operator) -> bool:
-    """A norm over the last dim with one statistic a token."""
-    if operator.kind is not OperatorKind.ELEMENTWISE or len(operator.saved) != 2 or len(operator.inputs) != 1:
-        return False
-    return operator.saved[1].bytes_per_element == FP32 and operator.saved[1].name == f"{operator.name}_stats"
+    """Norms with one statistic a row each: of the stream, or of queries and keys."""
+    stats = [t for t in operator.saved if t not in operator.inputs]
+    named = operator.kind is OperatorKind.ELEMENTWISE and all(t.name.endswith("_stats") for t in stats)
+    return named and len(stats) == len(operator.inputs) == len(operator.outputs) and stats[0].bytes_per_element == FP32
 
 
 def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:

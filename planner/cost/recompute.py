@@ -11,14 +11,15 @@ runs a norm within the product that reads it (`norms_in_products`), such a norm 
 `layernorm` leaves it alone, recomputing `mlp` drops it too. Names and contents of modules are those of Megatron-Core
 (`TransformerConfig.recompute_modules`), and `mlp_act` and `attn`, which other frameworks know.
 
-`repeated` lists the operators that run again, `dropped` the names that are not kept, `modules_of` what a model has of them.
+`repeated` lists the operators that run again, `dropped` the names that are not kept, `read_again` what they read, and
+`modules_of` what a model has of the modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwright.models.graph import LayerGraph, ModelGraph, Operator, OperatorKind
+from shardwright.models.graph import LayerGraph, ModelGraph, Operator, OperatorKind, TensorSpec
 from shardwright.planner.stacks import StackProfile
 
 WHOLE: Mapping[str, tuple[str, ...]] = {
@@ -52,6 +53,13 @@ def dropped(unit: LayerGraph, stack: StackProfile) -> frozenset[str]:
     for module in stack.selective_modules:
         names |= _inside(unit, stack, WHOLE.get(module, ()))
     return frozenset(names)
+
+
+def read_again(unit: LayerGraph, stack: StackProfile) -> tuple[TensorSpec, ...]:
+    """Tensors that operators run again read and that none of them makes: they are kept whoever else keeps them."""
+    again = repeated(unit, stack)
+    made = {t.name for o in again for t in o.outputs}
+    return tuple({t.name: t for o in again for t in o.inputs if t.name not in made}.values())
 
 
 def modules_of(graph: ModelGraph, stack: StackProfile) -> tuple[str, ...]:
