@@ -65,6 +65,8 @@ LOCAL_PRIOR: dict[str, Curve] = {
     "exchange": Curve(alpha_s=10e-6, hop_s=0.2e-6, efficiency=0.7, rank_power=0.2, ramp_bytes=3e6, ramp_power=0.6),
     "send": Curve(alpha_s=8e-6, hop_s=1e-8, efficiency=0.8, ramp_bytes=4e6, ramp_power=0.6),
 }
+# NCCL's constants: 40.1 of 50 GB/s of a link go into rings on Blackwell; of the rate in the switch 0.74 / 0.85 of Hopper's 0.6.
+LOCAL_TWO = {"efficiency": 0.81, "ramp_bytes": 1e6, "quick_share": 0.3, "bulk_step_s": 2e-6}
 TREE = {"quick_share": 0.3, "bulk_step_s": 10e-6}
 RING = {"quick_share": 0.4, "bulk_step_s": 10e-6, "post_s": 2e-6}
 NETWORK_PRIOR: dict[str, Curve] = {
@@ -77,7 +79,7 @@ NETWORK_PRIOR: dict[str, Curve] = {
     "exchange": Curve(alpha_s=20e-6, hop_s=4e-6, efficiency=0.9, ramp_bytes=2e4, ramp_power=0.7, node_power=0.02),
     "send": Curve(alpha_s=15e-6, hop_s=1e-8, efficiency=0.9, ramp_bytes=1e6, ramp_power=0.8),
 }
-TWO_PROTOCOLS = ("slingshot",)
+TWO_PROTOCOLS = ("slingshot", "nvlink5")
 HOP_S = {"efa": 15.5e-6}  # latency of a message that the provider states for its SRD transport (HPC blog, 2018)
 IN_SWITCH = {"nvlink4": 5, "nvlink5": 6}
 
@@ -200,7 +202,7 @@ def fit_part(rows: Sequence[Row], prior: Curves, price: Price, pull: float) -> d
     measured = np.log([r.time_s for r in rows])
     weight = np.where(np.array([r.message_bytes for r in rows]) < SMALL_BYTES, 0.5, 1.0) * _series_weights(rows)
     start = pack(prior)
-    spread = np.array([SPREAD[f] * TIGHT.get((name, f), 1.0) for name, f in _names(prior)])
+    spread = np.array([SPREAD[f] * _tightness(name, f, prior) for name, f in _names(prior)])
     bounds = [np.array([_squash(f, edge[f]) for _, f in _names(prior)]) for edge in (LOW, HIGH)]
 
     def residuals(values: np.ndarray) -> np.ndarray:
@@ -211,6 +213,13 @@ def fit_part(rows: Sequence[Row], prior: Curves, price: Price, pull: float) -> d
     inside = np.clip(start, low + 1e-9, high - 1e-9)
     found = least_squares(residuals, inside, bounds=(low - 1e-6, high + 1e-6), x_scale=spread, max_nfev=60)
     return unpack(found.x, prior)
+
+
+def _tightness(name: str, field: str, prior: Curves) -> float:
+    """How much closer to its prior a constant is held; rates of rings and switch where they could stand in for each other."""
+    if field == "efficiency" and name in ("ring_reduce", "in_switch_reduce") and prior["ring_reduce"].quick_share > 0:
+        return 0.1
+    return TIGHT.get((name, field), 1.0)
 
 
 def _soft(error: np.ndarray, scale: float = 0.15) -> np.ndarray:
@@ -380,6 +389,9 @@ def _local_prior(preset: str) -> dict[str, Curve]:
         prior["in_switch_reduce"] = dataclasses.replace(prior["in_switch_reduce"], min_ranks=IN_SWITCH[preset])
     else:
         del prior["in_switch_reduce"]
+    if preset in TWO_PROTOCOLS:
+        prior |= {k: dataclasses.replace(prior[k], **LOCAL_TWO) for k in ("ring_reduce", "gather", "scatter")}
+        prior["in_switch_reduce"] = dataclasses.replace(prior["in_switch_reduce"], efficiency=0.522)
     if preset == "pcie":
         # A fourteenth of the rate of NVLink: so is the message at which latency and transport are alike.
         prior = {k: dataclasses.replace(c, efficiency=0.7, rank_power=0.0, ramp_bytes=2e5) for k, c in prior.items()}

@@ -6,7 +6,7 @@ its source, rows and held-out error:
     t(n, S) = alpha + hop · steps(n) + c(n) · S / (efficiency · B · (n/8)^rank_power) · (1 + (ramp_bytes / S)^ramp_power)
 
 with B the one-way datasheet rate of a rank, c(n) the share of S that a rank sends and steps(n) the dependent steps. Over a
-network (I/2)^-node_power of its I islands takes the place of (n/8)^rank_power, and a second protocol may be told apart: quick
+network (I/2)^-node_power of its I islands takes the place of (n/8)^rank_power. A second protocol may be told apart: quick
 steps at `quick_share` of the rate, for small messages. `Curve` holds the constants, `Tier` a curve set with its rate,
 `Fabric` the tiers of a cluster, `fabric_of` builds it. Efficiencies, not rates, are stored, so a what-if on a link rate and a
 sibling with cut links keep their meaning.
@@ -49,8 +49,8 @@ class Curve:
         min_ranks: fewest ranks for which the algorithm is used.
         post_s: least time of a step inside an island while the network is used (posting of messages by the host).
         node_power: how the share falls with the number of islands beyond two (shared switches); at least 0.
-        quick_share: share of the rate that the low-latency protocol reaches over a network; 0 = no protocol told apart.
-        bulk_step_s: what a step over the network takes longer with the protocol for large messages.
+        quick_share: share of the rate that the low-latency protocol reaches; 0 = no protocol told apart.
+        bulk_step_s: what a step takes longer with the protocol for large messages.
     """
 
     alpha_s: float

@@ -131,7 +131,10 @@ def local_s(kind: str, curve: Curve, tier: Tier, n: Floats, message: Floats, lef
     Rings up to 8 ranks, then a tree of such rings for the latency.
     """
     steps = steps_of(kind, np.minimum(n, FLAT_RANKS)) + 2 * np.log2(np.maximum(n, FLAT_RANKS) / FLAT_RANKS)
-    bytes_s = share_of(kind, n) * message / (rate_of(curve, tier, n) * left) * ramp_of(curve, message)
+    plain_s = share_of(kind, n) * message / (rate_of(curve, tier, n) * left)
+    bytes_s = curve.bulk_step_s * steps + plain_s * ramp_of(curve, message)
+    if curve.quick_share > 0:
+        bytes_s = np.minimum(bytes_s, plain_s / curve.quick_share)
     return np.asarray(curve.alpha_s + curve.hop_s * steps + bytes_s, dtype=np.float64)
 
 
