@@ -270,9 +270,9 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
     """
     stack, zero = context.problem.stack, batch.zero[:, None]
     reduce, gather = shared.state.reduce_s[shared.state_row], shared.state.gather_s[shared.state_row]
-    work, row, outside = shared.work, shared.row, shared.state.network[shared.state_row]
-    forward = forward - work.hidden_forward_s[row] - np.where(outside, work.network_forward_s[row], 0.0)
-    backward = backward - work.hidden_backward_s[row] - np.where(outside, work.network_backward_s[row], 0.0)
+    work = shared.work
+    forward = forward - _taken(shared, work.hidden_forward_s, work.network_forward_s)
+    backward = backward - _taken(shared, work.hidden_backward_s, work.network_backward_s)
     floor = stack.dp_exposed_floor
     once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
     repeated = every_pass(batch, stack)[:, None]
@@ -285,6 +285,14 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
         backward_s=np.where(repeated, behind_backward, 0.0),
         after_s=np.where(repeated, np.where(zero == 2, updated, 0.0), once),
     )
+
+
+def _taken(shared: Shared, hidden: FloatArray, network: FloatArray) -> FloatArray:
+    """Time of a pass that cannot hide exchange of states: it hides other exchange, or other exchange has their links."""
+    plain = hidden[shared.row]
+    if not network.any():
+        return plain
+    return np.where(shared.state.network[shared.state_row], (hidden + network)[shared.row], plain)
 
 
 def uneven_documents(context: Context, batch: PlanBatch, shared: Shared) -> FloatArray:
