@@ -104,6 +104,8 @@ def test_folding_equal_neighbours_changes_nothing(schedule, runs, count, vpp):
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=SCHEDULE_IDS)
 def test_slower_stages_never_shorten_the_step(schedule, pipeline, which, added, ahead):
     forward, backward, count = pipeline
+    if schedule.id == "dualpipe-v":
+        count += 2 * len(forward)  # fewer rounds have no such schedule
     vpp = 2 if schedule.interleaved else 1
     before = step(schedule, forward, backward, count, vpp=vpp)
     changed = list(forward if ahead else backward)

@@ -10,14 +10,8 @@ from itertools import accumulate
 from typing import Any
 
 from shardwright.planner.emit.base import Request
+from shardwright.planner.emit.torch_schedules import SCHEDULES
 
-SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved-1f1b": "Interleaved1F1B",
-    "zb-v": "ZBVZeroBubble",
-    "dualpipe-v": "DualPipeV",
-}
 OPTIMIZERS = ("adam", "sgd", "adafactor")
 MIB = 2**20
 _MODEL = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.templating import template
-from shardwright.planner.emit.torchrun.config import OPTIMIZERS, SCHEDULES, bucket_mb, package_config, replicated
+from shardwright.planner.emit.torch_schedules import SCHEDULES
+from shardwright.planner.emit.torchrun.config import OPTIMIZERS, bucket_mb, package_config, replicated
 from shardwright.planner.emit.torchrun.model import UNSAID_OF_MODELS, model_refusals
 
 MODULES = ("train.py", "model.py", "parallel.py", "context.py", "data.py", "scaling.py")

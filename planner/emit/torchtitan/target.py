@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word, literal
 from shardwright.planner.emit.templating import template
+from shardwright.planner.emit.torch_schedules import SCHEDULES
 from shardwright.planner.emit.torchtitan.flavors import Flavor, flavor_names, flavor_of
 from shardwright.planner.emit.torchtitan.module_file import FUNCTION, MODULE, module_config
-from shardwright.planner.emit.torchtitan.settings import ROTATE_METHODS, SCHEDULES, is_toml
+from shardwright.planner.emit.torchtitan.settings import ROTATE_METHODS, is_toml
 from shardwright.planner.emit.torchtitan.toml_file import toml_config
 
 _EAGER = "torchtitan-eager"
