@@ -80,8 +80,9 @@ class _Representer(SafeRepresenter):
     """Plain values, text of several lines line by line."""
 
     def represent_str(self, data: str) -> Any:
-        """A scalar; the emitter quotes it where it cannot be a block."""
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+        """A scalar: a block where every character of its lines can be seen, else one that the emitter quotes."""
+        block = "\n" in data and all(line.isprintable() for line in data.split("\n"))
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if block else None)
 
 
 _Representer.add_representer(str, _Representer.represent_str)

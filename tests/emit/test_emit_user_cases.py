@@ -124,7 +124,8 @@ def test_seven_layers_on_two_stages(tmp_path: Path, version: str) -> None:
     source = of_layers(7, Degrees(pp=2, layers_per_stage=(3, 4)))
     said = arguments(emitted(tmp_path / "bundle", source, version=version))
     if version == "0.12":
-        assert (said["decoder-first-pipeline-num-layers"], said["decoder-last-pipeline-num-layers"]) == ("3", "4")
+        assert said["decoder-first-pipeline-num-layers"] == "3"  # the other stage has what is left
+        assert "decoder-last-pipeline-num-layers" not in said
     else:
         assert stages(said["pipeline-model-parallel-layout"]) == ["Ettt", "ttttL"]
 
