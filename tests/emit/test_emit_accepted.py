@@ -34,7 +34,9 @@ BRIDGE_STAND_INS = (
     *("mlflow", "fla", "timm", "open_clip", "qwen_vl_utils", "torchvision", "av", "decord", "PIL", "modelopt", "triton"),
     *("nvidia_modelopt", "megatron.energon"),
 )
-NO_TE = re.compile(r"FusedAdam of TE doesn't support|transformer-engine>=|'NoneType' and 'Version'")
+NO_TE = re.compile(
+    r"FusedAdam of TE doesn't support|transformer-engine>=|No module named 'transformer_engine'|'NoneType' and 'Version'"
+)
 """What is said where Transformer Engine is not there, and of nothing else."""
 
 LEAST_BUNDLES = 80
