@@ -111,7 +111,7 @@ def test_whole_gradients_without_zero_are_refused(tmp_path: Path) -> None:
 
 
 deepspeed = [
-    pytest.mark.frameworks,
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs deepspeed"),
 ]
 

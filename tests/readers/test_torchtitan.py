@@ -188,7 +188,6 @@ def test_layers_of_stages(layers: int, pp: int, single: bool, given: dict[str, i
     assert stage_layers(settings(**given), pp=pp, layers=layers, single=single) == stages
 
 
-@pytest.mark.frameworks
 def test_layers_of_stages_are_those_of_torchtitan() -> None:
     module = pytest.importorskip("torchtitan.distributed.pipeline_parallel")
     for layers in range(2, 40, 3):
