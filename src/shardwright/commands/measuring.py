@@ -1,0 +1,48 @@
+"""`validate` and `calibrate`: what measured runs and logs say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from shardwright.commands import console
+from shardwright.planner.report import options as o
+
+FITS = ("all", "none", "loso")
+ANCHORS = ("none", "first")
+
+
+def validate(
+    runs: Annotated[str, o.argument("RUNS.csv", "measured runs")],
+    fit: Annotated[str, o.option(o.JOB, "shipped fits: all (default) none loso", metavar="F")] = "all",
+    anchor: Annotated[str, o.option(o.JOB, "calibrate each group: none (default) first", metavar="A")] = "none",
+    calibration: o.Calibration = None,
+    form: o.Format = "table",
+) -> int:
+    """Predict measured runs and show the errors."""
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    console.one_of("fit", fit, FITS)
+    console.one_of("anchor", anchor, ANCHORS)
+    from shardwright.planner.problem import PricingOptions
+    from shardwright.planner.validation import validate as compare
+
+    return console.finished(compare(runs, fit=fit, anchor=anchor, options=PricingOptions(calibration=calibration)), form)
+
+
+def calibrate(
+    more_logs: o.MoreLogs = None,
+    nccl_tests: o.NcclTests = None,
+    cluster: o.Cluster = None,
+    output: o.CalibrationOut = None,
+    form: o.Format = "table",
+) -> int:
+    """Fit the collectives of a cluster to its nccl-tests logs."""
+    from shardwright.planner.report.calibration_output import calibrated
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    result = calibrated([*(nccl_tests or []), *(more_logs or [])], cluster, output)
+    for line in result.remarks:
+        console.say(line)
+    return console.finished(result, form)

@@ -1,0 +1,173 @@
+"""`plan` and `estimate`: what a plan costs, and which is best."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from shardwright.commands import console
+from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
+from shardwright.planner.report import asked
+from shardwright.planner.report import options as o
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardwright.planner.plans import Degrees
+    from shardwright.planner.problem import PricingOptions
+
+OBJECTIVES = ("throughput", "cost", "energy", "goodput")
+EFFORTS = ("scan", "search", "prove")
+
+
+def plan(
+    model: o.Model = None,
+    cluster: o.Cluster = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    tokens_per_batch: o.TokensPerBatch = None,
+    length_histogram: o.LengthHistogram = None,
+    gpus: o.Gpus = None,
+    overrides: o.Set = None,
+    precision: o.Precision = None,
+    optimizer: o.Optimizer = None,
+    grad_dtype: o.GradDtype = None,
+    lora: o.Lora = None,
+    freeze: o.Freeze = None,
+    calibration: o.Calibration = None,
+    framework: o.Framework = None,
+    target_version: o.TargetVersion = None,
+    stack: o.Stack = None,
+    memory_margin: o.MemoryMargin = None,
+    memory_meter: o.MemoryMeter = None,
+    objective: o.Objective = "throughput",
+    top: o.Top = 10,
+    fix: o.Fix = None,
+    effort: o.Effort = "search",
+    tie: o.Tie = 1.0,
+    workers: o.Workers = None,
+    output: o.Folder = None,
+    form: o.Format = "table",
+) -> int:
+    """Search the plans for MODEL on a cluster and rank them."""
+    given = locals()
+    _check_common(form, objective)
+    job = asked.job(given)
+    console.one_of("effort", effort, EFFORTS)
+    folder = asked.free_folder(output)
+    search = {"top": top, "fix": asked.fixed(fix or []), "effort": effort, "tie_percent": tie}
+    search |= {"workers": workers} if workers is not None else {}
+    result = _searched(job, asked.pricing(given), search)
+    if folder is not None:
+        _save(folder, result)
+    return console.finished(result, form)
+
+
+def estimate(
+    model: o.Model = None,
+    cluster: o.Cluster = None,
+    seq_len: o.SeqLen = None,
+    global_batch: o.GlobalBatch = None,
+    tokens_per_batch: o.TokensPerBatch = None,
+    length_histogram: o.LengthHistogram = None,
+    gpus: o.Gpus = None,
+    overrides: o.Set = None,
+    plan_file: o.PlanFile = None,
+    rank: o.Rank = None,
+    megatron_args: o.MegatronArgs = None,
+    torchtitan_toml: o.TorchtitanToml = None,
+    deepspeed_json: o.DeepspeedJson = None,
+    world_size: o.WorldSize = None,
+    define: o.Define = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    vpp: o.Vpp = None,
+    cp: o.Cp = None,
+    ep: o.Ep = None,
+    etp: o.Etp = None,
+    dp_replicate: o.DpReplicate = None,
+    micro_batch: o.MicroBatch = None,
+    zero: o.Zero = None,
+    schedule: o.Schedule = None,
+    sequence_parallel: o.SequenceParallel = None,
+    recompute: o.Recompute = None,
+    recompute_layers: o.RecomputeLayers = None,
+    layers_per_stage: o.LayersPerStage = None,
+    precision: o.Precision = None,
+    optimizer: o.Optimizer = None,
+    grad_dtype: o.GradDtype = None,
+    lora: o.Lora = None,
+    freeze: o.Freeze = None,
+    calibration: o.Calibration = None,
+    framework: o.Framework = None,
+    target_version: o.TargetVersion = None,
+    stack: o.Stack = None,
+    memory_margin: o.MemoryMargin = None,
+    memory_meter: o.MemoryMeter = None,
+    objective: o.Objective = "throughput",
+    form: o.Format = "table",
+) -> int:
+    """Price one plan: MODEL and degrees, a plan of a file, or your own configuration."""
+    given = locals()
+    _check_common(form, objective)
+    if asked.configuration(given):
+        return console.finished(_estimated_configuration(given), form)
+    if plan_file is not None:
+        asked.refuse_beside_plan(given)
+        return console.finished(_estimated_file(plan_file, rank or 1, given), form)
+    if rank is not None:
+        raise ConflictError("--rank is given without --plan", where="--rank", hint="name the RESULT by --plan FILE")
+    return console.finished(_estimated(asked.job(given), asked.degrees(given), asked.pricing(given)), form)
+
+
+def _check_common(form: str, objective: str) -> None:
+    from shardwright.planner.report.output import checked_format
+
+    checked_format(form)
+    console.one_of("objective", objective, OBJECTIVES)
+    if objective != "throughput":
+        message = f"the objective {objective} is not available yet"
+        raise UnsupportedError(message, where="--objective", hint="plan for throughput")
+
+
+def _searched(job: dict[str, Any], options: PricingOptions, search: dict[str, Any]) -> Any:
+    from shardwright.planner.batches import BatchRange
+    from shardwright.planner.report.progress import LiveLine
+    from shardwright.planner.search.batches import plan_range
+    from shardwright.planner.search.options import SearchOptions
+    from shardwright.planner.search.run import plan as search_plans
+
+    how: dict[str, Any] = {"options": options, "search": SearchOptions(**search)}
+    with LiveLine(sys.stderr) as live:
+        if not isinstance(job["global_batch"], BatchRange):
+            return search_plans(**job, **how, on_progress=live)
+        named = {name: value for name, value in job.items() if name != "global_batch"}
+        return plan_range(**named, batches=job["global_batch"], **how, on_progress=live)
+
+
+def _estimated(job: dict[str, Any], degrees: Degrees, options: PricingOptions) -> Any:
+    from shardwright.planner.batches import BatchRange
+    from shardwright.planner.estimation import estimate as price
+
+    if isinstance(job["global_batch"], BatchRange):
+        hint = "give one number of sequences, or plan over the range"
+        raise InvalidValueError(f"a range of batches, {job['global_batch']}", where="--global-batch", hint=hint)
+    return price(**job, degrees=degrees, options=options)
+
+
+def _estimated_file(path: str, rank: int, given: dict[str, Any]) -> Any:
+    from shardwright.planner.estimation import estimate_plan
+
+    return estimate_plan(path, rank=rank, options=asked.pricing(given))
+
+
+def _estimated_configuration(given: dict[str, Any]) -> Any:
+    from shardwright.planner.readers.estimating import estimate_file
+
+    return estimate_file(**asked.configured(given), options=asked.pricing(given))
+
+
+def _save(folder: Path, result: Any) -> None:
+    from shardwright.planner.report.folder import write_result
+
+    console.say("wrote " + ", ".join(str(path) for path in write_result(folder, result.to_dict())))
