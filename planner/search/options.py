@@ -20,6 +20,7 @@ class SearchOptions:
             does not price exactly all that come near those it shows.
         tie_percent: plans within so many per cent of the best of their group are tied, 0 to 3.
         workers: threads that price candidates; the answer does not depend on it.
+        near_misses: candidates to describe, with remedies, where nothing fits; remedies take a second or two.
     """
 
     top: int = 10
@@ -27,6 +28,7 @@ class SearchOptions:
     effort: str = "search"
     tie_percent: float = DEFAULT_TIE_PERCENT
     workers: int = 2
+    near_misses: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
 
-NEAR_MISSES = 3
 MAX_TOP = 1000
 PROVEN = 1e-4
 """Gap within which the best plan counts as proven optimal."""
@@ -99,10 +98,21 @@ def plan(
         >>> result.plans[0]["feasible"]
         True
     """
+    problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
+    return plan_problem(problem, search=search, on_progress=on_progress)
+
+
+def plan_problem(
+    problem: Problem, *, search: SearchOptions | None = None, on_progress: Callable[[Progress], None] | None = None
+) -> PlanResult:
+    """Searches for the best plans of a problem; as `plan`, for what `build_problem` or `problem_from_inputs` made.
+
+    Raises:
+        ShardwrightError: an option that cannot be used, or no candidate keeps the rules.
+    """
     chosen = search or SearchOptions()
     _check(chosen)
     started = time.perf_counter(), time.process_time()
-    problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
     space = declare(problem, chosen.fix)
     legal = enumerate_legal(problem, space)
     if len(legal) == 0:
@@ -151,7 +161,7 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
     for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
         record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}
         record["placement"] = placement_record(record, problem.cluster, limit=_placing(search, rank))
-    misses = [] if plans else near_misses(problem, _described(problem, made, nearest_to_fitting(made, NEAR_MISSES)), search.fix)
+    misses = [] if plans else _near_misses(problem, search, made)
     return {
         "schema_version": 1,
         "kind": "plan-result",
@@ -162,6 +172,12 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "plans": plans,
         "near_misses": misses,
     }
+
+
+def _near_misses(problem: Problem, search: SearchOptions, made: Scan) -> list[Record]:
+    if search.near_misses == 0:
+        return []
+    return near_misses(problem, _described(problem, made, nearest_to_fitting(made, search.near_misses)), search.fix)
 
 
 def _placing(search: SearchOptions, rank: int) -> float:
