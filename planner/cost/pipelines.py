@@ -31,7 +31,7 @@ from shardwright.planner.schedules.base import StageTimes
 from shardwright.planner.schedules.exact import exact_step_s
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.schedules.shape import Shape, shapes_of
-from shardwright.planner.schedules.timing import chunk_times
+from shardwright.planner.schedules.timing import ChunkTimes, chunk_times
 from shardwright.planner.schedules.uneven import Repeating, repeating, uneven_factor
 from shardwright.planner.stacks import StackProfile
 
@@ -182,27 +182,39 @@ def exact_ends(
     made = np.full(len(batch), np.nan)
     names = [SCHEDULE_IDS[index] for index in batch.schedule.tolist()]
     for shape, rows in shapes_of(names, batch.pp, batch.vpp, batch.micro_batches):
-        if shape.pp == 1 or not has_order(shape):
-            continue
-        some, count = batch.take(rows), shape.pp * shape.vpp
-        used, own = np.unique(some.split, return_inverse=True)
-        divisions = [splits.splits[index] for index in used]
-        run = np.stack([_run_of_rank(splits, index) for index in used])[own]
-        chunk_rank = divisions[0].ranks
-        share = np.take_along_axis(recomputed_share(some, splits.layers[some.split]), run, axis=1)[:, chunk_rank]
-        table = fold(problem.graph, by_chunk(divisions), every_rank=True)
-        first, row = distinct(key[rows], own)
-        work = stage_work(key[rows][first], own[first], tables, table, count)
-        one = passes(work, row, share, some, hidden_exchange(some, problem.stack)).plus(sends_s[rows] / shape.vpp)
-        times = chunk_times(
-            one.forward_s,
-            one.backward_s - one.weight_s,
-            one.weight_s,
-            pp=shape.pp,
-            tail_s=np.take_along_axis(rest_s[rows], run, axis=1),
-        )
-        made[rows] = exact_step_s(shape, times)
+        if shape.pp > 1 and has_order(shape):
+            times = chunks_of(shape, batch.take(rows), key[rows], tables, splits, problem, sends_s[rows], rest_s[rows])
+            made[rows] = exact_step_s(shape, times)
     return made
+
+
+def chunks_of(
+    shape: Shape,
+    some: PlanBatch,
+    key: IntArray,
+    tables: UnitTables,
+    splits: SplitTable,
+    problem: Problem,
+    sends_s: FloatArray,
+    rest_s: FloatArray,
+) -> ChunkTimes:
+    """Times of the chunks of plans of one shape; arguments as of `exact_ends`, of these plans alone."""
+    used, own = np.unique(some.split, return_inverse=True)
+    divisions = [splits.splits[index] for index in used]
+    run = np.stack([_run_of_rank(splits, index) for index in used])[own]
+    chunk_rank = divisions[0].ranks
+    share = np.take_along_axis(recomputed_share(some, splits.layers[some.split]), run, axis=1)[:, chunk_rank]
+    table = fold(problem.graph, by_chunk(divisions), every_rank=True)
+    first, row = distinct(key, own)
+    work = stage_work(key[first], own[first], tables, table, shape.pp * shape.vpp)
+    one = passes(work, row, share, some, hidden_exchange(some, problem.stack)).plus(sends_s / shape.vpp)
+    return chunk_times(
+        one.forward_s,
+        one.backward_s - one.weight_s,
+        one.weight_s,
+        pp=shape.pp,
+        tail_s=np.take_along_axis(rest_s, run, axis=1),
+    )
 
 
 def _run_of_rank(splits: SplitTable, index: int) -> IntArray:

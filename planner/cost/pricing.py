@@ -116,6 +116,28 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What a rank does beside its passes, [plans, runs].
+
+    Attributes:
+        tails: data-parallel exchange inside passes and after the last one.
+        data_s: all of it in a step.
+        update_s: of the optimizer.
+        uneven_s: waiting for the rank whose documents take the most attention.
+    """
+
+    tails: Tails
+    data_s: FloatArray
+    update_s: FloatArray
+    uneven_s: FloatArray
+
+    @property
+    def total_s(self) -> FloatArray:
+        """Seconds that follow the last pass as pipelines are priced."""
+        return self.data_s + self.update_s + self.uneven_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tails:
     """Data-parallel exchange that stays exposed: inside passes (ZeRO 3) and after the last one; [plans, runs]."""
 
@@ -156,19 +178,17 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     share = recomputed_share(batch, shared.work.layers[shared.row])
     hidden = hidden_exchange(batch, context.problem.stack)
     alone = passes(shared.work, shared.row, share, batch, hidden)
-    tails = exposed_data(context, batch, shared, alone.forward_s, alone.backward_s)
-    one, count = alone.plus(sends), batch.micro_batches[:, None]
-    update, uneven = shared.state.update_s[shared.state_row], uneven_documents(context, batch, shared)
-    data = count * (tails.forward_s + tails.backward_s) + tails.after_s
-    busy = np.where(present, count * (one.forward_s + one.backward_s) + data + update + uneven, -1.0)
+    rest = rest_of(context, batch, shared, alone)
+    tails, one, count = rest.tails, alone.plus(sends), batch.micro_batches[:, None]
+    busy = np.where(present, count * (one.forward_s + one.backward_s) + rest.total_s, -1.0)
     critical = busy.argmax(axis=1)
     at = (np.arange(len(batch)), critical)
-    end = np.where(batch.pp > 1, _ends(context, batch, key, one.within(present), (sends, data + update + uneven), exact), 0.0)
+    end = np.where(batch.pp > 1, _ends(context, batch, key, one.within(present), (sends, rest.total_s), exact), 0.0)
     parts = _parts(batch, shared, critical, sends)
     parts["exposed_ep_s"] -= batch.micro_batches * hidden * expert_exchange_s(shared)[at]
     parts["exposed_pp_s"] += tied
-    parts["exposed_dp_s"], parts["optimizer_s"] = data[at], update[at]
-    parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + uneven[at]
+    parts["exposed_dp_s"], parts["optimizer_s"] = rest.data_s[at], rest.update_s[at]
+    parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + rest.uneven_s[at]
     memory = _memory(context, batch, shared, runs)
     peak_run = memory.total_bytes.argmax(axis=1)
     return Prices(
@@ -180,6 +200,17 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
         memory=memory,
         peak_bytes=memory.total_bytes[at[0], peak_run],
         peak_run=peak_run,
+    )
+
+
+def rest_of(context: Context, batch: PlanBatch, shared: Shared, alone: Passes) -> Rest:
+    """What ranks do beside passes that take `alone`."""
+    tails = exposed_data(context, batch, shared, alone.forward_s, alone.backward_s)
+    return Rest(
+        tails=tails,
+        data_s=batch.micro_batches[:, None] * (tails.forward_s + tails.backward_s) + tails.after_s,
+        update_s=shared.state.update_s[shared.state_row],
+        uneven_s=uneven_documents(context, batch, shared),
     )
 
 
