@@ -17,7 +17,7 @@ arXiv 2305.13245 (grouped heads), arXiv 2307.08691 (what a fused kernel keeps), 
 from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import AttentionShape, GemmShape, Normalised, Operator, OperatorKind, TensorSpec
 from shardwright.models.latent import chosen_tokens, latent_dims, latent_projections
 from shardwright.models.parts import FP32, activation, hidden, optional, parameter
 from shardwright.models.spec import LayerShape, ModelSpec
@@ -99,6 +99,7 @@ def _qk_norm(spec: ModelSpec, source: tuple[TensorSpec, TensorSpec], target: tup
         outputs=target,
         parameters=optional(spec.qk_norm != "unit", *weights),
         saved=source + stats,
+        normalised=Normalised(dims=tuple(dict.fromkeys(dim for spec in source for dim in spec.dims[-over:]))),
     )
 
 
@@ -109,6 +110,7 @@ def _rope(source: tuple[TensorSpec, TensorSpec], target: tuple[TensorSpec, Tenso
         module="attn",
         inputs=source,
         outputs=target,
+        whole=("head_dim",),
     )
 
 
@@ -130,6 +132,8 @@ def _core(spec: ModelSpec, shape: LayerShape, target: TensorSpec, *, latent: boo
         saved=(query, key, value, *chosen, target, stats),
         attention=AttentionShape(kv_heads=kv_heads, qk_dim=qk_dim, v_dim="v_head_dim", window=window, chunked=spec.chunked),
         recompute_drops=(stats.name,),
+        whole=(qk_dim, "v_head_dim", "index_topk"),
+        read_whole=((key.name, "seq"), (value.name, "seq")),
     )
 
 

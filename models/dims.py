@@ -11,7 +11,8 @@ parallel axis divides it:
     data            batch                                                   (micro-batch, already local)
     none            everything else
 
-``routed`` is the number of rows the experts of a rank work on; not divided it is batch * seq * topk.
+``routed`` is the number of rows the experts of a rank work on; not divided it is batch * seq * topk. `MADE_OF` says by which
+dims such a dim is divided: rows of tokens by batch or seq, or rows of experts.
 `role` answers for one dim, `has_role` for a tuple of dims.
 """
 
@@ -47,6 +48,9 @@ ROLES: Mapping[str, str] = MappingProxyType(
         BATCH: ROLE_DATA,
     }
 )
+
+MADE_OF: Mapping[str, tuple[str, ...]] = MappingProxyType({ROUTED: (BATCH, SEQ, "experts")})
+"""Dims that are divided by others: the rows of the experts lie token by token, or expert by expert."""
 
 
 def role(dim: str) -> str:

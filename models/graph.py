@@ -23,7 +23,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from shardwright.documents import digest
-from shardwright.models.operators import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
+from shardwright.models.operators import (
+    AttentionShape,
+    GemmShape,
+    Normalised,
+    Operator,
+    OperatorKind,
+    ScanShape,
+    TensorSpec,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -36,6 +44,7 @@ __all__ = [
     "GemmShape",
     "LayerGraph",
     "ModelGraph",
+    "Normalised",
     "Operator",
     "OperatorKind",
     "ScanShape",

@@ -23,7 +23,7 @@ section 2.1 and appendix C.
 from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import AttentionShape, GemmShape, Normalised, Operator, OperatorKind, TensorSpec
 from shardwright.models.parts import FP32, activation, norm, optional, parameter
 from shardwright.models.spec import MlaSpec, ModelSpec
 
@@ -98,6 +98,7 @@ def _indexer(normed: TensorSpec) -> tuple[Operator, ...]:
         outputs=(key,),
         parameters=(parameter("index_key_norm_weight", "index_dim"), parameter("index_key_norm_bias", "index_dim")),
         saved=(raw, stats),
+        normalised=Normalised(dims=("index_dim",)),
     )
     scores = Operator(
         name="index_scores",
@@ -107,6 +108,8 @@ def _indexer(normed: TensorSpec) -> tuple[Operator, ...]:
         outputs=(chosen_tokens(),),
         saved=(query, key, weight),
         attention=AttentionShape(heads="index_heads", kv_heads="index_keys", qk_dim="index_dim", v_dim="index_values"),
+        whole=("index_dim", "index_topk", "index_heads"),
+        read_whole=((key.name, "seq"),),
     )
     return (
         _gemm("index_query", narrow, (query,), (("index_heads", "index_dim"),), module="attn"),
@@ -129,6 +132,7 @@ def _rope() -> Operator:
         ),
         outputs=(activation("query", "heads", "qk_head_dim"), activation("key", "heads", "qk_head_dim")),
         recompute_drops=("query", "key"),
+        whole=("qk_head_dim", "nope_dim", "rope_dim"),
     )
 
 

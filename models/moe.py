@@ -73,6 +73,7 @@ def _routing(moe: MoeSpec, source: TensorSpec) -> tuple[Operator, ...]:
         inputs=(logits,),
         outputs=(scores, _probabilities(), _places()),
         saved=(scores,),
+        whole=("router_experts", "topk"),
     )
     return router, topk
 
@@ -164,7 +165,7 @@ def _move(
     outputs: tuple[TensorSpec, ...],
     saved: tuple[TensorSpec, ...] = (),
 ) -> Operator:
-    return Operator(name=name, kind=kind, module="moe", inputs=inputs, outputs=outputs, saved=saved)
+    return Operator(name=name, kind=kind, module="moe", inputs=inputs, outputs=outputs, saved=saved, whole=("topk",))
 
 
 def _rows(name: str, width: str) -> TensorSpec:

@@ -188,6 +188,23 @@ class ScanShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Normalised:
+    """Dims that an operator normalises over (a norm, a softmax in a loss).
+
+    Ranks that hold parts of such a dim can share the work if they reduce statistics, one fp32 number a row each time.
+
+    Attributes:
+        dims: the dims.
+        forward: reductions in the forward pass (a norm: one; a cross entropy: maximum, sum, logit of the label).
+        backward: reductions in the backward pass.
+    """
+
+    dims: tuple[str, ...]
+    forward: int = 1
+    backward: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """One operator of a layer.
 
@@ -205,6 +222,12 @@ class Operator:
         scan: shape of a recurrence over the sequence.
         recompute_drops: names of saved tensors that need not be kept where this operator alone is run again.
         quantizable: whether an 8- or 4-bit recipe runs its GEMM in that precision (not the router, not the head).
+        whole: dims that every rank must hold whole: pairs within them are mixed, without a cheap statistic.
+        read_whole: (tensor, dim) of inputs that are read whole in a dim, whichever part of it is written (keys and values).
+        normalised: dims that can be divided if statistics are reduced.
+
+    How an operator can be divided among ranks follows from its dims alone: a dim that is written is divided freely, one that
+    is read and not written is summed over and leaves partial sums, unless it stands in `whole`, `read_whole` or `normalised`.
     """
 
     name: str
@@ -219,6 +242,9 @@ class Operator:
     scan: ScanShape | None = None
     recompute_drops: tuple[str, ...] = ()
     quantizable: bool = True
+    whole: tuple[str, ...] = ()
+    read_whole: tuple[tuple[str, str], ...] = ()
+    normalised: Normalised | None = None
 
     @property
     def trains(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import GemmShape, Normalised, Operator, OperatorKind, TensorSpec
 from shardwright.models.spec import ModelSpec
 
 ItemT = TypeVar("ItemT")
@@ -70,6 +70,7 @@ def norm(
         parameters=(*optional(spec.norm != "layernorm-plain", weight), *optional(spec.norm == "layernorm", bias)),
         saved=(source, stats),
         recompute_drops=(*optional(kept, target.name), stats.name),
+        normalised=Normalised(dims=(width,)),
     )
 
 

@@ -20,7 +20,7 @@ delta rule), arXiv 2501.08313 (lightning attention).
 from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
+from shardwright.models.graph import GemmShape, Normalised, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.parts import FP32, activation, hidden, optional, parameter
 from shardwright.models.spec import ScanSpec
 
@@ -119,6 +119,7 @@ def _convolution(scan: ScanSpec, raw: tuple[TensorSpec, ...], ready: tuple[Tenso
         outputs=ready,
         parameters=optional(scan.conv > 0, *taps) + optional(scan.conv > 0 and scan.conv_bias, *biases),
         saved=raw,
+        whole=("seq", "scan_conv") if scan.conv else (),
     )
 
 
@@ -132,6 +133,7 @@ def _inner_norm(source: tuple[TensorSpec, ...], target: tuple[TensorSpec, ...]) 
         outputs=target,
         parameters=tuple(parameter(f"{spec.name}_norm_weight", spec.dims[-1]) for spec in target),
         saved=source + stats,
+        normalised=Normalised(dims=tuple(dict.fromkeys(spec.dims[-1] for spec in source))),
     )
 
 
@@ -147,6 +149,7 @@ def _scan(scan: ScanSpec, operands: tuple[TensorSpec, ...], own: tuple[TensorSpe
         parameters=own,
         saved=operands,
         scan=ScanShape(method=METHODS[scan.kind], chunk=scan.chunk),
+        whole=("seq", "scan_head_dim", "scan_state"),
     )
 
 
@@ -164,6 +167,7 @@ def _gate(scan: ScanSpec) -> Operator:
         outputs=(GATED,),
         parameters=optional(bool(over), parameter("scan_norm_weight", *over)),
         saved=(OUT, GATE, *optional(bool(over), stats)),
+        normalised=Normalised(dims=over) if over else None,
     )
 
 

@@ -18,7 +18,7 @@ and a classic GPT layer (four-fold width, dropout) 34 h + 4 a + 16: equation 1 o
 from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import GemmShape, LayerGraph, ModelGraph, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import GemmShape, LayerGraph, ModelGraph, Normalised, Operator, OperatorKind, TensorSpec
 from shardwright.models.layers import layer_dims, layer_graph, layer_operators
 from shardwright.models.parts import FP32, MASK, activation, hidden, norm, optional, parameter
 from shardwright.models.spec import LayerShape, ModelSpec
@@ -59,6 +59,7 @@ def _embedding(spec: ModelSpec) -> LayerGraph:
         outputs=(target, *optional(spec.dropout, mask)),
         parameters=(_word_embedding(), *optional(learned, parameter("position_embedding", "positions", "hidden"))),
         saved=(_tokens(), *optional(spec.dropout, mask)),
+        whole=("positions",),
     )
     normed = optional(spec.embedding_norm, norm(spec, "embedding_norm", target, stream, kept=False))
     dims = {"hidden": spec.hidden, "vocab": spec.vocab, **positions}
@@ -113,6 +114,7 @@ def _loss(prefix: str, logits: TensorSpec) -> Operator:
         outputs=(loss,),
         saved=(softmax, labels),
         recompute_drops=(softmax.name,),
+        normalised=Normalised(dims=("vocab",), forward=3, backward=0),
     )
 
 
