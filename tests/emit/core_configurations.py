@@ -28,7 +28,7 @@ OF_THE_MODEL = frozenset((
     *("multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"),
     *("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_layer_freq", "mtp_num_layers"),
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
-    *("expert_model_parallel_size", "expert_tensor_parallel_size", "hidden_dropout", "attention_dropout"),
+    *("expert_model_parallel_size", "expert_tensor_parallel_size"),
 ))  # fmt: skip
 """Settings that a case holds as its model and degrees."""
 

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -25,7 +26,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def be_rank(folder: str, rank: int, ranks: int, port: int, out: int, errors: Path) -> None:
+def train(folder: str) -> None:
+    """The script of a bundle."""
+    runpy.run_path(f"{folder}/train.py", run_name="__main__")
+
+
+def be_rank(body: Callable[[str], None], folder: str, rank: int, ranks: int, port: int, out: int, errors: Path) -> None:
     """The life of one rank; never returns."""
     import torch
 
@@ -36,7 +42,7 @@ def be_rank(folder: str, rank: int, ranks: int, port: int, out: int, errors: Pat
     os.dup2(out, 1)
     sys.path.insert(0, folder)
     try:
-        runpy.run_path(f"{folder}/train.py", run_name="__main__")
+        body(folder)
     except BaseException:
         errors.write_text(traceback.format_exc(), encoding="utf-8")
         os._exit(1)
@@ -44,7 +50,7 @@ def be_rank(folder: str, rank: int, ranks: int, port: int, out: int, errors: Pat
     os._exit(0)
 
 
-def run(folder: str, ranks: int) -> dict[str, object]:
+def run(folder: str, ranks: int, body: Callable[[str], None] = train) -> dict[str, object]:
     """One bundle on its ranks."""
     port, home = free_port(), Path(tempfile.mkdtemp())
     reading, writing = os.pipe()
@@ -52,7 +58,7 @@ def run(folder: str, ranks: int) -> dict[str, object]:
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
-            be_rank(folder, rank, ranks, port, writing, home / f"{rank}.txt")
+            be_rank(body, folder, rank, ranks, port, writing, home / f"{rank}.txt")
         pids.append(pid)
     os.close(writing)
     with os.fdopen(reading) as pipe:
