@@ -27,7 +27,7 @@ import fork_runner
 import torch
 import torch.distributed as dist
 from core_configurations import case_of
-from megatron.core import parallel_state, tensor_parallel
+from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -178,7 +178,7 @@ def step(run: Run, chunks: list[GPTModel]) -> float:
     )
     with torch.no_grad():
         for weight in (weight for chunk in chunks for weight in chunk.parameters()):
-            weight -= RATE * weight.grad
+            weight.sub_(RATE * weight.grad)
     return sum(losses) / count
 
 
