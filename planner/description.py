@@ -25,6 +25,7 @@ from shardwright.planner.rules.registry import expressible
 from shardwright.planner.rules.target_schedules import SCHEDULES_OF, target_of_stack
 from shardwright.planner.rules.versions import target_of
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.spending import Spending
 
 INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
 """Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
@@ -152,15 +153,14 @@ def stage_records(problem: Problem, parallel: Record, split: Split, prices: Pric
 
 
 def predicted_record(problem: Problem, step_s: float) -> Record:
-    """Rates that follow from the step time."""
-    job, cluster, stack = problem.job, problem.cluster, problem.stack
+    """Rates that follow from the step time; those a GPU over the GPUs asked for, cost and energy over the nodes in use."""
+    job, cluster, stack = problem.job, problem.asked, problem.stack
     tokens = job.global_batch * job.seq_len
     flops = job.flops_per_token("causal" if stack.flops_convention == "causal" else "full") * tokens
     achieved = flops / step_s / cluster.gpus
     peak = problem.device.peak_flops[job.precision.compute]
     width = INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE
-    price, power = cluster.node.usd_per_gpu_hour, cluster.node.power_w
-    per_token_s = step_s / tokens
+    spent = Spending.of(problem)
     return {
         "step_time_s": step_s,
         "step_time_low_s": step_s * (1 - width),
@@ -172,9 +172,9 @@ def predicted_record(problem: Problem, step_s: float) -> Record:
         "mfu": achieved / peak,
         "flops_convention": stack.flops_convention,
         "peak_tflops": peak / 1e12,
-        "usd_per_1m_tokens": None if price is None else price / 3600 * cluster.gpus * per_token_s * 1e6,
-        "joules_per_token": None if power is None else power * cluster.nodes * per_token_s,
-        "goodput_fraction": None,
+        "usd_per_1m_tokens": spent.usd_per_1m_tokens(step_s),
+        "joules_per_token": spent.joules_per_token(step_s),
+        **spent.goodput(),
     }
 
 
@@ -199,7 +199,7 @@ def account_record(context: Context, batch: PlanBatch, key: IntArray, prices: Pr
     step = float(prices.step_s[index])
     problem = context.problem
     hbm = float(context.splits.counts[split, run] @ context.tables.hbm_bytes[key[index]]) * count
-    own_flops = record["predicted"]["model_tflops_per_gpu"] * 1e12 * step * problem.cluster.gpus / int(batch.world_size[index])
+    own_flops = record["predicted"]["model_tflops_per_gpu"] * 1e12 * step * problem.asked.gpus / int(batch.world_size[index])
     links = link_records(rows, step)
     total = sum(row["time_s"] for row in rows)
     return {
@@ -317,7 +317,7 @@ def largest_part(record: Record) -> str:
 
 def problem_summary(problem: Problem) -> Record:
     """`model`, `cluster` and `training` of a result."""
-    graph, cluster, job = problem.job.graph, problem.cluster, problem.job
+    graph, cluster, job = problem.job.graph, problem.asked, problem.job
     trained = {"trainable_parameters": job.trained.trainable_parameters} if job.frozen else {}
     return {
         "model": {

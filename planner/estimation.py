@@ -118,7 +118,8 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
 
     document = read_result(source)
     inputs, saved = plan_of(document, rank, "the result" if isinstance(source, Mapping) else str(source))
-    problem = problem_from_inputs(inputs, options.overrides if options else ())
+    problem = problem_from_inputs(inputs, options.overrides if options else (), saved["parallel"]["world_size"])
+    problem = problem.repriced(options.prices, options.objective) if options else problem
     if options and options.calibration is not None:
         problem = replace(problem, collectives=corrections_from(options.calibration, problem.cluster))
     problem = replace(problem, assumptions=_with_saved_origins(problem, document["assumptions"]))

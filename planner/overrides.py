@@ -1,6 +1,6 @@
 """What-if statements on the inputs: `--set cluster.internode_bytes_per_s=25e9`.
 
-    KEY=VALUE      KEY = model.<field> | cluster.<field> | stack.<field>
+    KEY=VALUE      KEY = model.<field> | cluster.<field> | stack.<field> | operation.<field>
 
 `<field>` is a name of the record's own JSON form, with dots for nesting; the leading parts may be left out
 (`cluster.memory_bytes` finds `groups.node.device.memory_bytes`; where a name stands at several depths the
@@ -24,11 +24,12 @@ from shardwright.documents import rounded
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, unknown_name
 from shardwright.hardware.catalog import FILE_SUFFIXES, cluster_from_dict, load_cluster
 from shardwright.hardware.cluster import Cluster
+from shardwright.hardware.reliability import Operation
 from shardwright.models.catalog import model_from_dict
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.stacks import StackProfile, stack_from_dict
 
-ROOTS = ("model", "cluster", "stack")
+ROOTS = ("model", "cluster", "stack", "operation")
 WHERE = "--set"
 _FILLS = re.compile(r"\s*cluster\.[a-z_]+\s*=")
 _NODE = re.compile(r"\s*cluster\.node\s*=")
@@ -86,6 +87,18 @@ def apply_overrides(
     if stacks:
         stack = _rebuilt(stack_from_dict, _stack_data(stack), stacks)
     return graph, cluster, stack
+
+
+def operation_with(operation: Operation, overrides: Sequence[str]) -> Operation:
+    """How the cluster is run, with the statements on it applied.
+
+    Raises:
+        InvalidValueError: a value of another kind, or out of range.
+        UnknownNameError: a key that names no field.
+    """
+    statements = [s for s in map(_statement, overrides) if s.root == "operation"]
+    made: Operation = _rebuilt(Operation.from_dict, operation.to_dict(), statements) if statements else operation
+    return made
 
 
 def load_filled(cluster: str | Cluster, overrides: Sequence[str]) -> tuple[Cluster, tuple[str, ...]]:

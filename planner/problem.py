@@ -18,7 +18,9 @@ from shardwright.hardware.calibration import Calibration, Corrections
 from shardwright.hardware.catalog import cluster_from_dict, load_node, node_ids
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
+from shardwright.hardware.economics import rated_power_w
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
+from shardwright.hardware.reliability import Operation
 from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.models.dtypes import PRECISIONS, grad_bytes_of, optimizer_of, precision_of
@@ -26,12 +28,14 @@ from shardwright.models.graph import ModelGraph
 from shardwright.models.job import TrainingJob
 from shardwright.models.length_files import read_lengths
 from shardwright.models.lengths import Lengths
-from shardwright.planner.overrides import apply_overrides, load_filled
+from shardwright.planner.overrides import apply_overrides, load_filled, operation_with
+from shardwright.planner.prices import with_prices
 from shardwright.planner.rules.versions import checked_version
 from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
 
 FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
 METERS = ("allocated", "reserved", "device")
+OBJECTIVES = ("throughput", "cost", "energy", "goodput")
 GIB = 2**30
 
 
@@ -51,6 +55,8 @@ class PricingOptions:
         freeze: modules that are not trained, words of `models.adapters.FREEZABLE`.
         length_histogram: path of a CSV or JSON file of `length,count`: documents packed into sequences.
         calibration: collectives measured on this cluster: a file that `calibrate` wrote, or what it holds.
+        prices: statements `NODE=USD_PER_GPU_HOUR`, `NODE=TERM` of the price table, or paths of YAML files of node: price.
+        objective: one of `OBJECTIVES`: what is to be least, or most.
     """
 
     precision: str = "bf16"
@@ -67,6 +73,8 @@ class PricingOptions:
     freeze: tuple[str, ...] = ()
     length_histogram: str | Path | None = None
     calibration: str | Path | Calibration | None = None
+    prices: tuple[str, ...] = ()
+    objective: str = "throughput"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +92,10 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Everything a price depends on, except the plan itself."""
+    """Everything a price depends on, except the plan itself.
+
+    `whole` is the cluster asked for where `cluster` is only its first nodes; None where plans use all of it.
+    """
 
     job: TrainingJob
     cluster: Cluster
@@ -95,6 +106,9 @@ class Problem:
     memory_meter: str
     target_version: str | None = None
     collectives: Corrections | None = None
+    operation: Operation = field(default_factory=Operation)
+    objective: str = "throughput"
+    whole: Cluster | None = None
     assumptions: tuple[Assumption, ...] = field(default=())
 
     @property
@@ -107,6 +121,31 @@ class Problem:
         """The device every rank runs on."""
         return self.cluster.device
 
+    @property
+    def asked(self) -> Cluster:
+        """The cluster asked for."""
+        return self.cluster if self.whole is None else self.whole
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """Size of a checkpoint, all ranks together: trained weights, master copy and moments."""
+        job = self.job
+        state = job.optimizer.state_bytes(job.precision) + job.precision.parameter_bytes
+        return float(self.graph.trainable_parameters if job.frozen else self.graph.parameters) * state
+
+    def on_first(self, gpus: int) -> Problem:
+        """The problem on the first GPUs of the cluster asked for."""
+        if gpus == self.asked.gpus:
+            return replace(self, cluster=self.asked, whole=None)
+        part = self.asked.truncated(gpus)
+        return replace(self, cluster=part.in_equal_blocks() if ":" in part.name else part, whole=self.asked)
+
+    def repriced(self, prices: Sequence[str], objective: str = "throughput") -> Problem:
+        """The problem with stated prices, and another objective than throughput where one is named."""
+        whole = None if self.whole is None else with_prices(self.whole, prices)
+        named = self.objective if objective == "throughput" else objective
+        return replace(self, cluster=with_prices(self.cluster, prices), whole=whole, objective=named)
+
     def to_inputs(self) -> dict[str, Any]:
         """The self-contained `inputs` of a result."""
         inline, name = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}, self.kernels.id
@@ -115,7 +154,7 @@ class Problem:
             inline, name = inline | {"collectives": measured.to_dict()}, f"{name}+{measured.name}"
         return {
             "model": self.graph.spec.to_dict(),
-            "cluster": self.cluster.to_dict(),
+            "cluster": self.asked.to_dict(),
             "training": {
                 "seq_len": self.job.seq_len,
                 "global_batch": self.job.global_batch,
@@ -131,8 +170,9 @@ class Problem:
                 "target_version": self.target_version,
                 "memory_margin_bytes": self.memory_margin_bytes,
                 "memory_meter": self.memory_meter,
-                "objective": "throughput",
+                "objective": self.objective,
             },
+            "operation": self.operation.to_dict(),
         }
 
 
@@ -159,6 +199,7 @@ def build_problem(
     chosen = options or PricingOptions()
     framework = _framework(chosen.framework)
     _one_of("memory meter", chosen.memory_meter, METERS, "--memory-meter")
+    _one_of("objective", chosen.objective, OBJECTIVES, "--objective")
     if not 0 <= chosen.memory_margin_gib <= 1024:
         raise InvalidValueError(f"{chosen.memory_margin_gib} GiB", where="--memory-margin", hint="give 0 to 1024 GiB")
     graph = load_model(model) if isinstance(model, str) else model
@@ -170,6 +211,7 @@ def build_problem(
     measured = corrections_from(chosen.calibration, machine)
     stack = load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack)
     graph, machine, stack = apply_overrides(graph, machine, stack, statements)
+    machine = with_prices(machine, chosen.prices)
     job = TrainingJob(
         graph=graph,
         seq_len=seq_len,
@@ -182,7 +224,8 @@ def build_problem(
     )
     problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
     version = checked_version(framework, chosen.target_version)
-    problem = replace(problem, target_version=version, collectives=measured)
+    problem = replace(problem, target_version=version, collectives=measured, objective=chosen.objective)
+    problem = replace(problem, operation=operation_with(problem.operation, statements))
     return replace(problem, assumptions=_assumptions(problem, chosen))
 
 
@@ -202,18 +245,22 @@ def corrections_from(given: str | Path | Calibration | None, cluster: Cluster) -
     return Corrections.of(given.bound(cluster))
 
 
-def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = ()) -> Problem:
+def problem_from_inputs(
+    inputs: Mapping[str, Any], overrides: tuple[str, ...] = (), world_size: int | None = None
+) -> Problem:
     """The problem stored in the `inputs` of a result or a plan.
 
     Args:
         inputs: as `Problem.to_inputs` wrote them.
         overrides: what-if statements `key=value` applied to them.
+        world_size: GPUs of a plan that may use only the first of the cluster; None for all.
 
     Raises:
         ShardwrightError: a part is missing, of another type, or out of range.
     """
     try:
-        return _stored(inputs, overrides)
+        problem = _stored(inputs, overrides)
+        return problem if world_size is None or world_size > problem.cluster.gpus else problem.on_first(world_size)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError) as error:
         hint = "give a file as `plan` or `estimate` wrote it"
         raise DamagedFileError(f"the inputs of the plan cannot be used ({error!r})", where="inputs", hint=hint) from error
@@ -244,6 +291,9 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
         from shardwright.hardware.calibration_file import calibration_from_dict
 
         problem = replace(problem, collectives=Corrections.of(calibration_from_dict(inline["collectives"])))
+    operation = operation_with(Operation.from_dict(inputs.get("operation", {})), overrides)
+    objective = _one_of("objective", search.get("objective", "throughput"), OBJECTIVES, "inputs.search.objective")
+    problem = replace(problem, operation=operation, objective=objective)
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
     return replace(problem, assumptions=made + _what_ifs(overrides))
 
@@ -315,7 +365,8 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("pipeline.update", "each rank on its own, without waiting for a norm over all"),
         ("pipeline.dualpipe_ep_hidden", stack.dualpipe_ep_hidden),
         ("node.usd_per_gpu_hour", problem.cluster.node.usd_per_gpu_hour),
-        ("node.power_w", problem.cluster.node.power_w),
+        ("node.power_w", rated_power_w(problem.cluster.node)),
+        *problem.operation.in_force(),
         ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
         ("kernels.sustained_factor", problem.kernels.sustained_factor),
         *_choices_in_force(job),
@@ -360,6 +411,8 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
     origin = dict.fromkeys(
         ("device.memory_bytes", "kernels.sustained_factor", "node.usd_per_gpu_hour", "node.power_w"), "preset"
     )
+    origin |= {"node.usd_per_gpu_hour": "given"} if options.prices else {}
+    origin |= {"node.power_w": "inferred"} if problem.cluster.node.power_w is None else {}
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
     origin |= {"calibration.collectives": "given"}

@@ -35,7 +35,7 @@ def read_request(record: Mapping[str, Any], options: LaunchOptions) -> Request:
         version=inputs["search"].get("target_version") or "",
         launch=options,
         plan_id=digest({"parallel": parallel, "stages": [stage["layers"] for stage in record["stages"]]})[:8],
-        problem=problem_from_inputs(inputs),
+        problem=problem_from_inputs(inputs, world_size=parallel["world_size"]),
         degrees=degrees_of(record),
     )
 

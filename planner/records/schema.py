@@ -161,9 +161,14 @@ class Predicted(Record):
     mfu: float
     flops_convention: Literal["full", "causal"]
     peak_tflops: float
-    usd_per_1m_tokens: float | None
-    joules_per_token: float | None
-    goodput_fraction: float | None
+    usd_per_1m_tokens: float | None = Field(description="of the nodes in use, failures left out")
+    joules_per_token: float | None = Field(description="of the site: nodes in use, cooling included; failures left out")
+    goodput_fraction: float | None = Field(description="share of wall time that is useful, failures and checkpoints considered")
+    goodput_low_fraction: Fraction | None = Field(None, description="at the greatest published rate of failures")
+    goodput_high_fraction: Fraction | None = Field(None, description="at the least")
+    mtti_s: Seconds | None = Field(None, description="mean time to interruption; null without failures")
+    checkpoint_interval_s: Seconds | None = Field(None, description="Daly's; null without failures")
+    checkpoint_bytes_per_rank: float | None = Field(None, ge=0, description="evenly spread over all ranks")
 
 
 class Time(Record):
@@ -334,6 +339,7 @@ class Inputs(Record):
     calibration: Calibration
     stack: str
     search: dict[str, Any]
+    operation: dict[str, float] = Field(default_factory=dict, description="failures, restarts, checkpoints, power")
 
 
 class ModelIdentity(Record):

@@ -48,7 +48,7 @@ def _batch_of_tokens(given: dict[str, Any]) -> int | None:
 
 
 def _option(name: str) -> str:
-    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format"}.get(name, name).replace("_", "-")
+    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format", "prices": "price"}.get(name, name).replace("_", "-")
 
 
 def pricing(given: dict[str, Any]) -> PricingOptions:
@@ -56,11 +56,12 @@ def pricing(given: dict[str, Any]) -> PricingOptions:
     from shardwright.planner.problem import PricingOptions
 
     what = ("precision", "optimizer", "grad_dtype", "gpus", "lora", "length_histogram")
-    how = ("framework", "target_version", "stack", "memory_meter", "calibration")
+    how = ("framework", "target_version", "stack", "memory_meter", "calibration", "objective")
     chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
-    return PricingOptions(overrides=tuple(given["overrides"] or ()), freeze=tuple(given["freeze"] or ()), **chosen)
+    listed = {name: tuple(given[name] or ()) for name in ("overrides", "freeze", "prices")}
+    return PricingOptions(**listed, **chosen)
 
 
 def degrees(given: dict[str, Any]) -> Degrees:
@@ -101,7 +102,7 @@ def fixed(statements: Sequence[str]) -> dict[str, str]:
     return axes
 
 
-WITH_PLAN = ("plan_file", "rank", "overrides", "calibration", "objective", "form")
+WITH_PLAN = ("plan_file", "rank", "overrides", "calibration", "objective", "prices", "form")
 
 
 def refuse_beside_plan(given: dict[str, Any]) -> None:
@@ -121,7 +122,7 @@ CONFIGURATIONS = {"megatron_args": "megatron", "torchtitan_toml": "torchtitan", 
 """Options that name a configuration of a framework, and whose it is."""
 
 _BESIDE = frozenset((
-    "model", "cluster", "gpus", "overrides", "world_size", "define", "objective", "form", "stack", "target_version",
+    "model", "cluster", "gpus", "overrides", "world_size", "define", "objective", "prices", "form", "stack", "target_version",
     "memory_margin", "memory_meter", *CONFIGURATIONS,
 ))  # fmt: skip
 

@@ -68,9 +68,9 @@ def _predicted(predicted: Mapping[str, Any]) -> str:
         f"{words.digits(predicted['model_tflops_per_gpu'], 4)} model TFLOP/s a GPU",
         f"MFU {words.percent(predicted['mfu'])} of {peak}",
     ]
-    extras = {"usd_per_1m_tokens": "USD per million tokens", "joules_per_token": "J a token", "goodput_fraction": "goodput"}
+    extras = {"usd_per_1m_tokens": "USD per million tokens", "joules_per_token": "J a token"}
     said += [f"{words.digits(predicted[k])} {unit}" for k, unit in extras.items() if predicted[k] is not None]
-    return "; ".join(said)
+    return "; ".join([*said, *words.failures(predicted)])
 
 
 def _communication(rows: Sequence[Mapping[str, Any]], account: Mapping[str, Any]) -> list[Any]:

@@ -83,12 +83,15 @@ Calibration = Annotated[str | None, option(JOB, "collectives measured there: wha
 NcclTests = Annotated[list[str] | None, option(INPUTS, "output of nccl-tests, or all_gather=LOG", metavar="LOG...")]
 MoreLogs = Annotated[list[str] | None, argument("[LOG]...", "further logs")]
 CalibrationOut = Annotated[str | None, option(OUTPUT, "calibration to write", "-o", metavar="FILE")]
-Objective = Annotated[str, option(JOB, "throughput (default)", metavar="O")]
+Objective = Annotated[str, option(JOB, "throughput (default) cost energy goodput", metavar="O")]
+Prices = Annotated[list[str] | None, option(JOB, "USD per GPU-hour, or a YAML of them", "--price", metavar="NODE=USD")]
 
 Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]
 Fix = Annotated[list[str] | None, option(SEARCH, "hold degrees: tp=4,pp=2", metavar="K=V,...")]
 Effort = Annotated[str, option(SEARCH, "scan search (default) prove", metavar="E")]
 Tie = Annotated[float, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", metavar="PCT", min=0, max=3)]
+AllowSubset = Annotated[bool, option(SEARCH, "may use fewer nodes; implied by cost energy goodput", "--allow-subset")]
+Pareto = Annotated[bool, option(SEARCH, "list plans that no other beats in time, memory and cost", "--pareto")]
 Workers = Annotated[int | None, option(SEARCH, "threads to price with; the result is the same", metavar="N", min=1, max=256)]
 
 PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]

@@ -74,6 +74,30 @@ def percent(value: float | None, decimals: int = 1) -> str:
     return UNKNOWN if value is None else f"{100 * value:.{decimals}f} %"
 
 
+def span(value: float | None) -> str:
+    """A duration of minutes to days, as people say it."""
+    if value is None:
+        return UNKNOWN
+    for limit, factor, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
+        if value < limit:
+            return f"{digits(value / factor, 2)} {unit}"
+    return f"{digits(value / 86_400.0)} days"
+
+
+def failures(predicted: Mapping[str, Any]) -> list[str]:
+    """What failures take: useful share of wall time with its interval, mean time to interruption, checkpoints."""
+    share = predicted["goodput_fraction"]
+    if share is None:
+        return []
+    low, high = predicted.get("goodput_low_fraction"), predicted.get("goodput_high_fraction")
+    interval = f" ({percent(low)} to {percent(high)})" if low is not None and high is not None else ""
+    said = [f"goodput {percent(share)}{interval}"]
+    if predicted.get("mtti_s") is not None:
+        every = predicted["checkpoint_interval_s"]
+        said.append(f"an interruption every {span(predicted['mtti_s'])}, a checkpoint every {span(every)}")
+    return said
+
+
 def bar(fraction: float, width: int) -> str:
     """A bar of `width` cells, full only at 1 and empty only below half a per cent; beyond 1 the last cell is an arrow."""
     if fraction > 1:

@@ -19,6 +19,8 @@ class SearchOptions:
         effort: scan, search or prove; all three price every legal candidate of the declared space and prove the best; scan
             does not price exactly all that come near those it shows.
         tie_percent: plans within so many per cent of the best of their group are tied, 0 to 3.
+        allow_subset: plans may use fewer nodes; so they may where the objective is not throughput.
+        pareto: list the plans that no other beats in step time, memory and cost at once.
         workers: threads that price candidates; the answer does not depend on it.
         near_misses: candidates to describe, with remedies, where nothing fits; remedies take a second or two.
     """
@@ -27,6 +29,8 @@ class SearchOptions:
     fix: Mapping[str, str] = field(default_factory=dict)
     effort: str = "search"
     tie_percent: float = DEFAULT_TIE_PERCENT
+    allow_subset: bool = False
+    pareto: bool = False
     workers: int = 2
     near_misses: int = 3
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from shardwright.commands import console
-from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
+from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.planner.report import asked
 from shardwright.planner.report import options as o
 
@@ -41,6 +41,9 @@ def plan(
     memory_margin: o.MemoryMargin = None,
     memory_meter: o.MemoryMeter = None,
     objective: o.Objective = "throughput",
+    prices: o.Prices = None,
+    allow_subset: o.AllowSubset = False,
+    pareto: o.Pareto = False,
     top: o.Top = 10,
     fix: o.Fix = None,
     effort: o.Effort = "search",
@@ -56,6 +59,7 @@ def plan(
     console.one_of("effort", effort, EFFORTS)
     folder = asked.free_folder(output)
     search = {"top": top, "fix": asked.fixed(fix or []), "effort": effort, "tie_percent": tie}
+    search |= {"allow_subset": allow_subset, "pareto": pareto}
     search |= {"workers": workers} if workers is not None else {}
     result = _searched(job, asked.pricing(given), search)
     if folder is not None:
@@ -105,6 +109,7 @@ def estimate(
     memory_margin: o.MemoryMargin = None,
     memory_meter: o.MemoryMeter = None,
     objective: o.Objective = "throughput",
+    prices: o.Prices = None,
     form: o.Format = "table",
 ) -> int:
     """Price one plan: MODEL and degrees, a plan of a file, or your own configuration."""
@@ -125,9 +130,6 @@ def _check_common(form: str, objective: str) -> None:
 
     checked_format(form)
     console.one_of("objective", objective, OBJECTIVES)
-    if objective != "throughput":
-        message = f"the objective {objective} is not available yet"
-        raise UnsupportedError(message, where="--objective", hint="plan for throughput")
 
 
 def _searched(job: dict[str, Any], options: PricingOptions, search: dict[str, Any]) -> Any:
