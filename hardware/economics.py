@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 from shardwright import documents
 from shardwright.errors import InvalidValueError, unknown_name
@@ -70,11 +71,18 @@ def offers() -> tuple[Offer, ...]:
     return tuple(_offer(row) for row in rows)
 
 
-def _offer(row: Mapping[str, object]) -> Offer:
-    lists = {name: tuple(row.get(name) or ()) for name in ("nodes", "devices")}  # type: ignore[arg-type, var-annotated]
-    words = {name: str(row[name]) for name in ("term", "seller", "source", "date")}
+def _offer(row: Mapping[str, Any]) -> Offer:
     low, high = (checks.positive(f"offers.{name}", row[name]) for name in ("low", "high"))
-    return Offer(**lists, **words, low=low, high=high)
+    return Offer(
+        nodes=tuple(row["nodes"]),
+        devices=tuple(row.get("devices", ())),
+        term=row["term"],
+        seller=row["seller"],
+        low=low,
+        high=high,
+        source=row["source"],
+        date=row["date"],
+    )
 
 
 def offer_of(node_id: str, term: str) -> Offer:
@@ -97,7 +105,9 @@ def priced(cluster: Cluster, prices: Mapping[str, tuple[float, str]]) -> Cluster
         prices: node id → USD per GPU-hour and where that comes from.
     """
     groups = tuple(
-        replace(group, node=replace(group.node, usd_per_gpu_hour=prices[group.node.id][0], price_source=prices[group.node.id][1]))
+        replace(
+            group, node=replace(group.node, usd_per_gpu_hour=prices[group.node.id][0], price_source=prices[group.node.id][1])
+        )
         if group.node.id in prices
         else group
         for group in cluster.groups

@@ -7,19 +7,20 @@ n GPUs that fail independently, each at rate λ (interruptions of the job per GP
     τ  = √(2·δ·M)·(1 + ⅓·√(δ/2M) + ⅑·(δ/2M)) − δ          Daly's, for δ < 2M; else M                 `daly_interval_s`
     G  = τ / (M·e^(R/M)·(e^((τ+δ)/M) − 1))                share of wall time that is useful          `goodput`
 
-with δ the seconds that a checkpoint stops training and R those from an interruption to training again. Sources: J. W. Young, CACM 17
-(1974); J. T. Daly, Future Generation Computer Systems 22 (2006), equations 20 and 37.
+with δ the seconds that a checkpoint stops training and R those from an interruption to training again. Sources: J. W. Young,
+CACM 17 (1974); J. T. Daly, Future Generation Computer Systems 22 (2006), equations 20 and 37.
 
 `Operation` holds what a site can measure about itself, each figure with a public one as its default:
 
 - λ: 419 unplanned interruptions of 16,384 H100 in 54 days are 1.97e-5 (Llama 3, arXiv 2407.21783 section 3.3.4); 205 faults of
-  1,600 H200 in four months 4.4e-5 (Crusoe); one in 7.5 h of 992 A100 1.34e-4 (OPT-175B logbook). Interruptions of a job grow with
-  the number of its GPUs (arXiv 2410.21680), so the rate is one a GPU. `PUBLISHED` lists them; low, middle and high are the
-  least, the median and the greatest.
-- R: detection and tests took less than 10 minutes on average (MegaScale, arXiv 2402.15627). High: 10 % of 54 days over 466
-  interruptions of Llama 3 (more than 90 % of the time was effective) are 1,001 s each, work done twice included. Low: half of the middle, assumed.
-- checkpoints: the model's trained weights, master copy and moments, spread evenly over all ranks, at 2 TB/s over 16,384 GPUs
-  (storage of the Llama 3 cluster, sustained), and training stops for all of it (`checkpoint_exposed` 1).
+  1,600 H200 in four months 4.4e-5 (Crusoe); one in 7.5 h of 992 A100 1.34e-4 (OPT-175B logbook). Interruptions of a job grow
+  with the number of its GPUs (arXiv 2410.21680), so the rate is one a GPU. `PUBLISHED` lists them; low, middle and high are
+  the least, the median and the greatest.
+- R: detection and tests took less than 10 minutes on average (MegaScale, arXiv 2402.15627). High: 10 % of 54 days over the 466
+  interruptions of Llama 3 (more than 90 % of the time was effective) are 1,001 s each, work done twice included. Low: half of
+  the middle, assumed.
+- checkpoints: the model's trained weights, master copy and moments, spread evenly over all ranks, at 2 TB/s over 16,384
+  GPUs (storage of the Llama 3 cluster, sustained; the same paper), and training stops for all of it (`checkpoint_exposed` 1).
 - power: nodes of H100 drew 76 % of their rating in compute-bound training (arXiv 2506.14551); PUE 1.58, the average of
   data centres (Uptime Institute survey 2023; large ones reach 1.1 to 1.2).
 """
@@ -120,7 +121,7 @@ class Operation:
         for key in data:
             if key not in known:
                 raise unknown_name("key", str(key), known, where=f"operation.{key}")
-        return Operation(**{key: float(value) if isinstance(value, int) else value for key, value in data.items()})
+        return Operation(**{key: float(value) if type(value) is int else value for key, value in data.items()})
 
     def in_force(self) -> list[tuple[str, Any]]:
         """The figures as they are listed among assumptions; intervals as low, middle, high."""

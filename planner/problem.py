@@ -245,9 +245,7 @@ def corrections_from(given: str | Path | Calibration | None, cluster: Cluster) -
     return Corrections.of(given.bound(cluster))
 
 
-def problem_from_inputs(
-    inputs: Mapping[str, Any], overrides: tuple[str, ...] = (), world_size: int | None = None
-) -> Problem:
+def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = (), world_size: int | None = None) -> Problem:
     """The problem stored in the `inputs` of a result or a plan.
 
     Args:

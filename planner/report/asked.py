@@ -48,7 +48,9 @@ def _batch_of_tokens(given: dict[str, Any]) -> int | None:
 
 
 def _option(name: str) -> str:
-    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format", "prices": "price"}.get(name, name).replace("_", "-")
+    return "--" + {"overrides": "set", "plan_file": "plan", "form": "format", "prices": "price"}.get(name, name).replace(
+        "_", "-"
+    )
 
 
 def pricing(given: dict[str, Any]) -> PricingOptions:
@@ -60,8 +62,8 @@ def pricing(given: dict[str, Any]) -> PricingOptions:
     chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
-    listed = {name: tuple(given[name] or ()) for name in ("overrides", "freeze", "prices")}
-    return PricingOptions(**listed, **chosen)
+    chosen |= {name: tuple(given[name] or ()) for name in ("overrides", "freeze", "prices")}
+    return PricingOptions(**chosen)
 
 
 def degrees(given: dict[str, Any]) -> Degrees:
