@@ -36,6 +36,8 @@ from typing import Any
 from shardwright.errors import InvalidValueError, unknown_name
 
 HOUR_S = 3600.0
+NEVER = 1e-12
+"""Interruptions of a job an hour that count as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +190,8 @@ class Outlook:
 
 
 def mtti_s(per_gpu_hour: float, gpus: int) -> float:
-    """Mean time to interruption of a job, s; infinite at rate 0."""
-    return HOUR_S / (per_gpu_hour * gpus) if per_gpu_hour > 0 else math.inf
+    """Mean time to interruption of a job, s; infinite where it is beyond a hundred million years."""
+    return HOUR_S / (per_gpu_hour * gpus) if per_gpu_hour * gpus > NEVER else math.inf
 
 
 def young_interval_s(checkpoint_s: float, mean_s: float) -> float:
