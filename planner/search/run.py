@@ -31,6 +31,7 @@ from shardwright.planner.search.placement import LIMIT, placement_record
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
+from shardwright.planner.spending import check_objective
 
 MAX_TOP = 1000
 PROVEN = 1e-4
@@ -112,6 +113,7 @@ def plan_problem(
     """
     chosen = search or SearchOptions()
     _check(chosen)
+    check_objective(problem)
     started = time.perf_counter(), time.process_time()
     space = declare(problem, chosen.fix)
     legal = enumerate_legal(problem, space)
