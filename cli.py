@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardwright.commands import console, describing, launching, measuring, pricing
+from shardwright.commands import console, describing, explaining, launching, measuring, pricing
 from shardwright.errors import ShardwrightError
 from shardwright.planner.report.options import GroupedCommand
 
@@ -22,6 +22,7 @@ NAME = "shardwright"
 COMMANDS = (
     pricing.plan,
     pricing.estimate,
+    explaining.explain,
     measuring.validate,
     measuring.calibrate,
     launching.emit,

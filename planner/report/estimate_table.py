@@ -17,10 +17,10 @@ from shardwright.planner.report.time_table import time_waterfall
 
 def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     """Everything `estimate` shows; of a plan that cannot be priced, what is wrong with it."""
-    parts = [header(estimate), paragraph(_degrees(estimate), indent=0), heading(_verdict(estimate))]
-    parts += [_violation(v) for v in estimate["violations"]]
+    parts = [header(estimate), paragraph(degrees_text(estimate), indent=0), heading(_verdict(estimate))]
+    parts += [violation(v) for v in estimate["violations"]]
     if estimate["predicted"] is not None:
-        parts += [paragraph(_predicted(estimate["predicted"]))]
+        parts += [paragraph(predicted_text(estimate["predicted"]))]
         parts += [heading("Time of one step"), time_waterfall(estimate["time"])]
         parts += [heading("Memory of each stage, GiB"), *memory_parts(estimate)]
         parts += [heading("Communication of one step"), *_communication(estimate["communication"], estimate["account"])]
@@ -29,7 +29,8 @@ def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     return parts + [paragraph(f"warning: {text}", style="yellow", indent=0) for text in estimate["warnings"]]
 
 
-def _degrees(estimate: Mapping[str, Any]) -> str:
+def degrees_text(estimate: Mapping[str, Any]) -> str:
+    """The degrees of a plan in a sentence."""
     p = estimate["parallel"]
     named = [f"{name} {p[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if p[name] != 1 or name in ("tp", "pp")]
     if p["world_size"] is None:
@@ -41,10 +42,15 @@ def _degrees(estimate: Mapping[str, Any]) -> str:
         f"{p['micro_batches']} micro-batches of {p['micro_batch']}",
         *schedule,
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
-        f"recompute {recompute(estimate, {})}",
+        f"recompute {_recomputed(estimate)}",
         words.many(p["world_size"], "GPU"),
     ]
     return ", ".join(named + rest)
+
+
+def _recomputed(estimate: Mapping[str, Any]) -> str:
+    """The mode; where the stages are known, also how many layers of them."""
+    return recompute(estimate, {}) if "stages" in estimate else str(estimate["parallel"]["recompute"]["mode"])
 
 
 def _verdict(estimate: Mapping[str, Any]) -> str:
@@ -54,11 +60,13 @@ def _verdict(estimate: Mapping[str, Any]) -> str:
     return f"Cannot run: {words.many(len(estimate['violations']), 'violation')}"
 
 
-def _violation(violation: Mapping[str, Any]) -> Any:
-    return paragraph(f"{violation['rule']}: {violation['message']}\n  → {violation['remedy']}", style="red")
+def violation(broken: Mapping[str, Any]) -> Any:
+    """A broken rule with its remedy."""
+    return paragraph(f"{broken['rule']}: {broken['message']}\n  → {broken['remedy']}", style="red")
 
 
-def _predicted(predicted: Mapping[str, Any]) -> str:
+def predicted_text(predicted: Mapping[str, Any]) -> str:
+    """The headline figures in a sentence."""
     low, high = predicted["step_time_low_s"], predicted["step_time_high_s"]
     interval = f" ({words.seconds(low)} to {words.seconds(high)})" if low is not None and high is not None else ""
     peak = f"{words.digits(predicted['peak_tflops'], 4)} ({predicted['flops_convention']} attention)"

@@ -95,6 +95,8 @@ Pareto = Annotated[bool, option(SEARCH, "list plans that no other beats in time,
 Workers = Annotated[int | None, option(SEARCH, "threads to price with; the result is the same", metavar="N", min=1, max=256)]
 
 PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]
+Result = Annotated[str, argument("RESULT", "what plan or estimate wrote: file, folder, or -")]
+WhyNot = Annotated[list[str] | None, option(PLAN, "compare with the plan that has these: tp=8,pp=4", metavar="K=V,...")]
 Rank = Annotated[int | None, option(INPUTS, "which plan of the RESULT (1)", metavar="N", min=1)]
 MegatronArgs = Annotated[str | None, option(INPUTS, "price these Megatron-LM arguments: script, list, YAML", metavar="FILE")]
 TorchtitanToml = Annotated[str | None, option(INPUTS, "price this torchtitan 0.2 configuration", metavar="FILE")]

@@ -18,6 +18,9 @@ from shardwright.planner.report.style import Style
 
 FORMATS = ("table", "json", "yaml", "csv")
 
+ROWS_OF: Mapping[str, str] = {"calibration": "fits", "explanation": "waterfall"}
+"""Lists of mappings that are the rows of a document."""
+
 
 def checked_format(name: str) -> str:
     """The format's name.
@@ -53,6 +56,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.calibration_output import calibration_parts
     from shardwright.planner.report.emission_table import emission_parts
     from shardwright.planner.report.estimate_table import estimate_parts
+    from shardwright.planner.report.explanation_table import explanation_parts
     from shardwright.planner.report.listing_table import listing_parts
     from shardwright.planner.report.plan_table import plan_parts
     from shardwright.planner.report.style import to_text
@@ -64,6 +68,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "validation": validation_parts,
         "emission": emission_parts,
         "calibration": calibration_parts,
+        "explanation": explanation_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 
@@ -79,6 +84,6 @@ def _csv(data: Mapping[str, Any]) -> str:
         return rows.csv_text(rows.validation_rows(data))
     if data["kind"] == "emission":
         return rows.csv_text([{"file": name} for name in data["files"]])
-    if data["kind"] == "calibration":
-        return rows.csv_text(rows.flat_rows(data["fits"]))
+    if data["kind"] in ROWS_OF:
+        return rows.csv_text(rows.flat_rows(data[ROWS_OF[data["kind"]]]))
     return rows.csv_text(rows.flat_rows(data.get("items", [data.get("item", {})])))

@@ -150,8 +150,13 @@ def _refinements(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
-def fixed_value(name: str, text: str) -> tuple[str, int]:
+def fixed_value(name: str, text: str, where: str = "--fix") -> tuple[str, int]:
     """The axis and value of one `--fix` statement.
+
+    Args:
+        name: the axis, or another word for it.
+        text: its value.
+        where: the option that errors name.
 
     Raises:
         UnknownNameError: an axis or word that does not exist.
@@ -161,19 +166,19 @@ def fixed_value(name: str, text: str) -> tuple[str, int]:
     if axis not in AXIS_ORDER:
         if axis in DERIVED:
             raise ConflictError(
-                f"{axis} follows from the other degrees", where="--fix", hint="fix " + " and ".join(DERIVED[axis])
+                f"{axis} follows from the other degrees", where=where, hint="fix " + " and ".join(DERIVED[axis])
             )
-        raise unknown_name("axis", name, [*AXIS_ORDER, *FIX_ALIASES], where="--fix")
+        raise unknown_name("axis", name, [*AXIS_ORDER, *FIX_ALIASES], where=where)
     if axis in _WORDS:
         if text not in _WORDS[axis]:
-            raise unknown_name(axis, text, _WORDS[axis], where=f"--fix {name}")
+            raise unknown_name(axis, text, _WORDS[axis], where=f"{where} {name}")
         return axis, list(_WORDS[axis]).index(text)
     if axis == "sp" and text in {"true", "false", "on", "off"}:
         return axis, int(text in {"true", "on"})
     low = 0 if axis in {"sp", "zero"} else 1
     high = {"sp": 1, "zero": 3}.get(axis, 10_000_000)
     if not text.isdecimal() or len(text) > 8 or not low <= int(text) <= high:
-        raise InvalidValueError(f"{name}={text}", where="--fix", hint=f"give a whole number from {low} to {high:,}")
+        raise InvalidValueError(f"{name}={text}", where=where, hint=f"give a whole number from {low} to {high:,}")
     return axis, int(text)
 
 

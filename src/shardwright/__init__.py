@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardwright.planner.emit.options import LaunchOptions as LaunchOptions
     from shardwright.planner.estimation import estimate as estimate
     from shardwright.planner.estimation import estimate_plan as estimate_plan
+    from shardwright.planner.explanation.explain import explain as explain
     from shardwright.planner.plans import Degrees as Degrees
     from shardwright.planner.problem import PricingOptions as PricingOptions
     from shardwright.planner.readers.estimating import estimate_file as estimate_file
@@ -38,6 +39,7 @@ _PLACES = {
     "estimate_plan": "shardwright.planner.estimation",
     "estimate_file": "shardwright.planner.readers.estimating",
     "emit": "shardwright.planner.emit.emission",
+    "explain": "shardwright.planner.explanation.explain",
     "LaunchOptions": "shardwright.planner.emit.options",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
@@ -61,6 +63,7 @@ __all__ = [
     "estimate",
     "estimate_file",
     "estimate_plan",
+    "explain",
     "load_cluster",
     "load_model",
     "plan",

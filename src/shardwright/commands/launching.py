@@ -9,7 +9,7 @@ from shardwright.planner.report import options as o
 
 
 def emit(
-    result: Annotated[str, o.argument("RESULT", "what plan or estimate wrote: file, folder, or -")],
+    result: o.Result,
     target: Annotated[str, o.option(o.OUTPUT, "megatron torchrun torchtitan megatron-bridge deepspeed", metavar="T")],
     output: Annotated[str, o.option(o.OUTPUT, "folder to write", "-o", "--output", metavar="DIR")],
     rank: o.Rank = None,

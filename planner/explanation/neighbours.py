@@ -1,0 +1,130 @@
+"""The neighbours of a plan: all legal plans that one or two turned knobs away, each priced; the best are shown.
+
+The values beside a plan's own span a small space (`_space`), of which `search.space.enumerate_legal` keeps what obeys the
+rules. Those with at most `KNOBS` knobs turned (`knobs.turned`) are priced by chains, and the best of them as they are printed:
+
+    changes(saved) -> the `BEST` fastest that fit, and up to `SHORT` that would be faster still but do not fit
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.planner.cost.stages import SPLIT_KINDS
+from shardwright.planner.explanation.knobs import Point, change_text, point_of, turned, turned_columns
+from shardwright.planner.explanation.saved import Record, Saved
+from shardwright.planner.plans import RECOMPUTE_CHOICES, BoolArray, IntArray
+from shardwright.planner.problem import Problem
+from shardwright.planner.rules.base import divisors, facts_of
+from shardwright.planner.rules.registry import AXIS_ORDER
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.search.finalists import with_exact
+from shardwright.planner.search.scan import Scan, scan
+from shardwright.planner.search.space import Legal, Space, enumerate_legal
+
+KNOBS = 2
+"""Knobs that are turned at once, at most."""
+
+BEST, SHORT = 4, 2
+"""Neighbours shown: the fastest that fit, and faster ones that do not."""
+
+LOOKED_AT = 16
+"""So many of each, the fastest by chains, are priced exactly."""
+
+REACH = 0.25
+"""Plans that need more than this beyond the memory there is are not worth telling."""
+
+WORTH = 1e-3
+"""A plan that does not fit is worth telling if it is faster than every one that fits by this much."""
+
+
+def changes(saved: Saved) -> list[Record]:
+    """The best neighbours of a plan: those that fit, fastest first, then those that do not."""
+    base = point_of(saved.estimate)
+    near = neighbours(saved.problem, base)
+    if len(near) == 0:
+        return []
+    made = scan(saved.problem, near)
+    within = (made.peak_bytes <= saved.estimate["memory"]["capacity_bytes"] * (1 + REACH)) & ~made.fits
+    made = with_exact(made, _looked_at(made, made.fits, within))
+    fitting = _listed(saved, base, near, made, made.fits)
+    least = min([saved.estimate["predicted"]["step_time_s"], *(found["step_time_s"] for found in fitting[:1])])
+    short = _listed(saved, base, near, made, within & (made.step_s < least * (1 - WORTH)))
+    return [*fitting[:BEST], *short[:SHORT]]
+
+
+def _looked_at(made: Scan, *kinds: BoolArray) -> IntArray:
+    """The fastest of each kind, by chains."""
+    order = np.argsort(made.step_s, kind="stable")
+    return np.concatenate([order[kind[order]][:LOOKED_AT] for kind in kinds])
+
+
+def _listed(saved: Saved, base: Point, near: Legal, made: Scan, where: BoolArray) -> list[Record]:
+    """Plans whose price is exact, fastest first; of those that turn the same knobs only the first."""
+    rows = np.flatnonzero(where & made.exact)
+    found: dict[tuple[str, ...], Record] = {}
+    for row in rows[np.argsort(made.step_s[rows], kind="stable")].tolist():
+        change = _change(saved, base, near, made, row)
+        found.setdefault(tuple(change["turned"]), change)
+    return list(found.values())
+
+
+def _change(saved: Saved, base: Point, near: Legal, made: Scan, row: int) -> Record:
+    before, memory = saved.estimate["predicted"]["step_time_s"], saved.estimate["memory"]
+    point = {axis: int(near.columns[axis][row]) for axis in AXIS_ORDER}
+    step, peak = float(made.step_s[row]), int(made.peak_bytes[row])
+    return {
+        "change": change_text(base, point),
+        "turned": list(turned(base, point)),
+        "fits": bool(made.fits[row]),
+        "step_time_s": step,
+        "delta_s": step - before,
+        "delta_fraction": step / before - 1,
+        "peak_bytes": peak,
+        "delta_bytes": peak - memory["peak_bytes"],
+        "shortage_bytes": max(peak - memory["capacity_bytes"], 0),
+    }
+
+
+def neighbours(problem: Problem, base: Point) -> Legal:
+    """Legal plans at most `KNOBS` knobs from a plan, itself left out."""
+    legal = enumerate_legal(problem, _space(problem, base))
+    rows = np.flatnonzero(_distance(legal.columns, base))
+    return Legal(columns={name: column[rows] for name, column in legal.columns.items()}, rejected={}, facts=legal.facts)
+
+
+def _distance(columns: dict[str, IntArray], base: Point) -> BoolArray:
+    """Where one knob or more is turned, and no more than `KNOBS`."""
+    count = sum((turn.astype(np.int64) for turn in turned_columns(base, columns).values()), start=np.zeros(1, dtype=np.int64))
+    return np.asarray((count >= 1) & (count <= KNOBS))
+
+
+def _space(problem: Problem, base: Point) -> Space:
+    """The values beside those of a plan."""
+    ranks, facts = divisors(problem.cluster.gpus), facts_of(problem)
+    moe, dp = problem.graph.spec.moe is not None, max(problem.cluster.gpus // (base["tp"] * base["cp"] * base["pp"]), 1)
+    axes = {axis: _beside(base[axis], ranks) for axis in ("tp", "cp", "pp")}
+    axes |= {"ep": _beside(base["ep"], ranks) if moe else (1,), "etp": _kept({1, base["etp"], *axes["tp"]}) if moe else (1,)}
+    axes |= {"sp": (0, 1), "zero": _kept({max(base["zero"] - 1, 0), base["zero"], min(base["zero"] + 1, 3)})}
+    replicas = {dp * 2**power for power in (-2, -1, 1, 2)} if base["zero"] <= 1 else set[float]()
+    axes["dp_replicate"] = tuple(d for d in ranks if d in {1, dp, base["dp_replicate"], *replicas})
+    axes["micro_batch"] = _beside(base["micro_batch"], divisors(facts.global_batch))
+    chunks = {1, 2, base["vpp"] - 1, base["vpp"] // 2, base["vpp"], base["vpp"] + 1, 2 * base["vpp"]}
+    axes["vpp"] = tuple(sorted(v for v in chunks if 1 <= v <= problem.graph.layers))
+    axes["schedule"] = tuple(range(len(SCHEDULE_IDS)))
+    axes["split"] = tuple(range(len(SPLIT_KINDS)))
+    axes["recompute"] = tuple(range(len(RECOMPUTE_CHOICES)))
+    return Space(axes={axis: axes[axis] for axis in AXIS_ORDER})
+
+
+def _beside(value: int, allowed: tuple[int, ...]) -> tuple[int, ...]:
+    """A value, its double and its half, of those allowed; neighbours in the list where these are none."""
+    near = {value, 2 * value, value // 2} & set(allowed)
+    if len(near) < 3:
+        smaller, larger = [a for a in allowed if a < value], [a for a in allowed if a > value]
+        near |= {*smaller[-1:], *larger[:1]}
+    return tuple(sorted(near))
+
+
+def _kept(values: set[int]) -> tuple[int, ...]:
+    return tuple(sorted(values))
