@@ -33,6 +33,7 @@ from shardwright.hardware.cluster import Cluster, Node, NodeGroup
 from shardwright.hardware.collectives import GroupTable, collective_s
 from shardwright.hardware.fabric import fabric_of
 from shardwright.hardware.groups import GroupShape, group_shape
+from shardwright.hardware.site_factors import AS_MODELLED, SiteFactors
 
 Floats = NDArray[np.float64]
 
@@ -83,12 +84,14 @@ class Calibration:
     Attributes:
         name: of the calibration.
         node: the machine as its preset or description says; None: that of the cluster it is first used for.
-        series: in the order of the logs.
+        series: in the order of the logs; none where only steps were measured.
+        site: what measured steps say; None: none were.
     """
 
     name: str
     node: Node | None
     series: tuple[Series, ...]
+    site: SiteFactors | None = None
 
     def bound(self, cluster: Cluster) -> Calibration:
         """The calibration of a cluster: its machine settled, and checked to be the one that was measured.
@@ -139,6 +142,7 @@ class Calibration:
                 }
                 for s in self.series
             ],
+            **({} if self.site is None else {"site": self.site.to_dict()}),
         }
 
 
@@ -165,6 +169,11 @@ class Corrections:
     calibration: Calibration
     items: tuple[Correction, ...]
 
+    @property
+    def site(self) -> SiteFactors:
+        """What measured steps say; factors of 1 where none were measured."""
+        return self.calibration.site or AS_MODELLED
+
     @staticmethod
     def of(calibration: Calibration) -> Corrections:
         """The corrections of a calibration whose machine is settled.
@@ -186,15 +195,16 @@ class Corrections:
             message_bytes: as nccl-tests counts, [rows].
 
         Returns:
-            Factors [rows] on the preset's time; 1 on links that were not measured.
+            Factors [rows] on the preset's time: of links that were measured, and of the site.
         """
-        log = np.zeros(len(groups))
+        site = self.site
+        log = np.log(np.where(link_classes(groups) == LINKS.index("network"), site.scaleout, site.scaleup))
         logs = np.log(np.maximum(np.broadcast_to(message_bytes, log.shape), 1.0))
         link = link_classes(groups)
         for code, name in enumerate(LINKS):
             rows = np.flatnonzero((link == code) & (groups.size > 1))
             if len(rows):
-                log[rows] = self._log_ratio(kind, name, groups.take(rows), logs[rows])
+                log[rows] += self._log_ratio(kind, name, groups.take(rows), logs[rows])
         return np.exp(log)
 
     def _log_ratio(self, kind: str, link: str, groups: GroupTable, logs: Floats) -> Floats:

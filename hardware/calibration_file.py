@@ -14,6 +14,7 @@ from shardwright.documents import Document, read_document, validate
 from shardwright.errors import DamagedFileError, ShardwrightError
 from shardwright.hardware.calibration import Calibration, Series
 from shardwright.hardware.catalog import node_from_dict
+from shardwright.hardware.site_factors import SiteFactors
 
 if TYPE_CHECKING:
     from shardwright.hardware.calibrations.schema import Measured
@@ -51,7 +52,8 @@ def _read(document: Document) -> Calibration:
     except ShardwrightError as error:
         error.where = document.place("node", *error.where.split("."))
         raise
-    return Calibration(name=checked.name, node=node, series=tuple(_series(m) for m in checked.measured))
+    site = None if checked.site is None else SiteFactors.from_dict(checked.site.model_dump())
+    return Calibration(name=checked.name, node=node, series=tuple(_series(m) for m in checked.measured), site=site)
 
 
 def _series(m: Measured) -> Series:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.hardware.calibration import Calibration
 from shardwright.hardware.calibration_fit import slow_fabrics
 from shardwright.hardware.mesh import DeviceMesh, format_ranks
 from shardwright.planner.communication import communication_rows
@@ -159,7 +160,7 @@ def predicted_record(problem: Problem, step_s: float) -> Record:
     flops = job.flops_per_token("causal" if stack.flops_convention == "causal" else "full") * tokens
     achieved = flops / step_s / cluster.gpus
     peak = problem.device.peak_flops[job.precision.compute]
-    width = INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE
+    width = (INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE) * problem.site.interval_share
     spent = Spending.of(problem)
     return {
         "step_time_s": step_s,
@@ -239,9 +240,16 @@ def sources_record(problem: Problem) -> Record:
     modelled = {"origin": "modelled", "source": f"fabric presets {node.scaleup_fabric}, {node.fabric}"}
     for axis in ("tp", "cp", "ep", "pp", "dp"):
         made[f"collective.{axis}"] = _measured(problem, axis) or modelled
+    if problem.collectives is not None and problem.site.runs:
+        made["site"] = {"origin": "measured", "source": _runs_in_words(problem.collectives.calibration)}
     made["memory"] = {"origin": "modelled", "source": "layer graph and stack profile"}
     made["memory.capacity"] = {"origin": "datasheet", "source": problem.device.memory_bytes_source}
     return made
+
+
+def _runs_in_words(calibration: Calibration) -> str:
+    runs = calibration.site.runs if calibration.site else ()
+    return f"{calibration.name}: " + ("one measured run" if len(runs) == 1 else f"{len(runs)} measured runs")
 
 
 _KINDS_OF_AXIS = {
@@ -255,7 +263,7 @@ _KINDS_OF_AXIS = {
 
 def _measured(problem: Problem, axis: str) -> Record | None:
     """Where collectives of an axis come from if logs of the cluster tell; borrowed from other collectives: transferred."""
-    if problem.collectives is None:
+    if problem.collectives is None or not problem.collectives.items:
         return None
     logs = problem.collectives.sources()
     own = [logs[kind] for kind in _KINDS_OF_AXIS[axis] if kind in logs]
@@ -267,6 +275,7 @@ def warnings_of(problem: Problem, batch: PlanBatch, prices: Prices, index: int) 
     """What a user should know before trusting a plan."""
     made = list(problem.job.notes)
     made += [] if problem.collectives is None else slow_fabrics(problem.collectives.calibration)
+    made += problem.site.warnings()
     if problem.job.frozen:
         made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
     if SCHEDULES[int(batch.schedule[index])].splits_backward:

@@ -94,6 +94,9 @@ def estimate(
         >>> price.feasible
         True
     """
+    from shardwright.planner.site.stated import with_measured
+
+    options = with_measured((model, cluster, seq_len, global_batch), options)
     problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
     return estimate_problem(problem, degrees or Degrees())
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.documents import digest
+from shardwright.documents import digest, rounded
 from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
 from shardwright.hardware.calibration import Calibration, Corrections
 from shardwright.hardware.catalog import cluster_from_dict, load_node, node_ids
@@ -21,6 +21,7 @@ from shardwright.hardware.device import Device
 from shardwright.hardware.economics import rated_power_w
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
 from shardwright.hardware.reliability import Operation
+from shardwright.hardware.site_factors import AS_MODELLED, PARTS, SiteFactors
 from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.models.dtypes import PRECISIONS, grad_bytes_of, optimizer_of, precision_of
@@ -54,9 +55,10 @@ class PricingOptions:
         lora: adapters, as `rank=16,targets=qkv+out_proj`; everything else is frozen.
         freeze: modules that are not trained, words of `models.adapters.FREEZABLE`.
         length_histogram: path of a CSV or JSON file of `length,count`: documents packed into sequences.
-        calibration: collectives measured on this cluster: a file that `calibrate` wrote, or what it holds.
+        calibration: collectives or steps measured on this cluster: a file that `calibrate` wrote, or what it holds.
         prices: statements `NODE=USD_PER_GPU_HOUR`, `NODE=TERM` of the price table, or paths of YAML files of node: price.
         objective: one of `OBJECTIVES`: what is to be least, or most.
+        measured: runs of this site, each `tp=8,pp=4,step_time_s=12.3`; `planner.site.stated` says what may be stated.
     """
 
     precision: str = "bf16"
@@ -75,6 +77,7 @@ class PricingOptions:
     calibration: str | Path | Calibration | None = None
     prices: tuple[str, ...] = ()
     objective: str = "throughput"
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +118,11 @@ class Problem:
     def graph(self) -> ModelGraph:
         """The layer graph that is trained: the model's, with adapters where there are any."""
         return self.job.trained
+
+    @property
+    def site(self) -> SiteFactors:
+        """What measured steps of this site say."""
+        return AS_MODELLED if self.collectives is None else self.collectives.site
 
     @property
     def device(self) -> Device:
@@ -373,7 +381,14 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
 
 
 def _measured_in_force(problem: Problem) -> list[tuple[str, Any]]:
-    return [] if problem.collectives is None else [("calibration.collectives", problem.collectives.calibration.name)]
+    if problem.collectives is None:
+        return []
+    calibration, site = problem.collectives.calibration, problem.site
+    made: list[tuple[str, Any]] = [("calibration.collectives", calibration.name)] if calibration.series else []
+    if calibration.site is not None:
+        made += [(f"calibration.site.{part}", rounded(getattr(site, part))) for part in PARTS]
+        made += [(f"measured[{number}]", str(run)) for number, run in enumerate(site.runs, start=1)]
+    return made
 
 
 def _choices_in_force(job: TrainingJob) -> list[tuple[str, Any]]:
@@ -413,7 +428,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
     origin |= {"node.power_w": "inferred"} if problem.cluster.node.power_w is None else {}
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
-    origin |= {"calibration.collectives": "given"}
+    origin |= {key: "inferred" if ".site." in key else "given" for key, _ in _measured_in_force(problem)}
     origin |= {key: "inferred" if key in _INFERRED else "given" for key, _ in _choices_in_force(problem.job)}
     rows = (Assumption(key=k, value=v, origin=origin.get(k, "default")) for k, v in _values_in_force(problem))
     return (*rows, *_what_ifs(options.overrides))

@@ -26,6 +26,7 @@ from typing import Any
 from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.runs import RunRow, read_runs
+from shardwright.planner.site.shrinkage import interval_share, site_shift
 from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Run, price_run, read_run
 from shardwright.planner.validation_summary import Outcome, group_summary, total_summary
 
@@ -39,11 +40,6 @@ NOTE = (
     "nothing is fitted to these rows, so fit all, none and loso price alike in this version; "
     "priors of stacks were set knowing published runs: errors on those are no blind test"
 )
-SITE_SPREAD = 0.10
-RUN_NOISE = 0.08
-ODD_RUN = 0.30
-"""Relative deviations: of sites from the priors, of runs from their site, and from where a run counts as odd."""
-
 FLAG = re.compile(r"\bFLAG\b")
 
 
@@ -164,7 +160,7 @@ def _anchored(checked: Sequence[Checked]) -> list[Checked]:
     for item in checked:
         anchor = anchors.get(item.outcome.source_group)
         alike = anchor is not None and _class(item) == _class(anchor)
-        factor = math.exp(-site_shift(anchor.outcome.error)) if alike and anchor is not None else 1.0
+        factor = math.exp(-site_shift(anchor.outcome.error)) if alike and anchor is not None else None
         made.append(replace(item, outcome=_scaled(item.outcome, factor, item.outcome.scored and item is not anchor)))
     return made
 
@@ -177,25 +173,17 @@ def _class(item: Checked) -> tuple[object, ...]:
     return problem.stack.id, problem.device.id, problem.job.precision.compute, problem.graph.spec.moe is not None
 
 
-def site_shift(error: float | None) -> float:
-    """Log factor of a site's predictions, given the error of one measured run there.
-
-    With r = log(1 + error), the posterior mean r / (1 + (noise / spread)^2 + (r / odd)^2): sites differ by
-    `SITE_SPREAD`, runs of one site by `RUN_NOISE`, and a run further off than `ODD_RUN` says more of itself.
-    """
-    residual = math.log1p(error or 0.0)
-    return residual / (1.0 + (RUN_NOISE / SITE_SPREAD) ** 2 + (residual / ODD_RUN) ** 2)
-
-
-def _scaled(outcome: Outcome, factor: float, scored: bool) -> Outcome:
-    if outcome.predicted_s is None or outcome.low_s is None or outcome.high_s is None:
+def _scaled(outcome: Outcome, factor: float | None, scored: bool) -> Outcome:
+    predicted = outcome.predicted_s
+    if predicted is None or outcome.low_s is None or outcome.high_s is None or factor is None:
         return replace(outcome, scored=scored)
+    kept = interval_share(1)
     return replace(
         outcome,
         scored=scored,
-        predicted_s=outcome.predicted_s * factor,
-        low_s=outcome.low_s * factor,
-        high_s=outcome.high_s * factor,
+        predicted_s=predicted * factor,
+        low_s=(predicted + (outcome.low_s - predicted) * kept) * factor,
+        high_s=(predicted + (outcome.high_s - predicted) * kept) * factor,
     )
 
 

@@ -41,6 +41,31 @@ class Measured(_Record):
         return self
 
 
+Factor = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+class SiteRun(_Record):
+    """A measured run, modelled without and with the factors."""
+
+    id: Annotated[str, Field(max_length=500)]
+    measured_step_time_s: Seconds
+    before_step_time_s: Seconds
+    after_step_time_s: Seconds
+
+
+class Site(_Record):
+    """What measured training steps say: times there over modelled times."""
+
+    device: Factor = Field(default=1.0, description="kernels and the optimizer's update")
+    host: Factor = Field(default=1.0, description="launches and host synchronisation")
+    scaleup: Factor = Field(default=1.0, description="exchange inside a node or scale-up domain")
+    scaleout: Factor = Field(default=1.0, description="exchange that leaves it")
+    interval_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="what the interval of a prediction keeps of its width"
+    )
+    runs: Annotated[list[SiteRun], Field(max_length=10_000)] = Field(default=[], description="they follow from; not priced")
+
+
 class Fit(_Record):
     """What a series says beside the presets; null: not measured there, or no cluster was named."""
 
@@ -64,6 +89,13 @@ class CalibrationFile(_Record):
     kind: Literal["calibration"] = "calibration"
     name: Annotated[str, Field(min_length=1, max_length=200)]
     node: dict[str, Any] | None = Field(description="the machine; null: that of the cluster it is used for")
-    measured: Annotated[list[Measured], Field(min_length=1, max_length=10_000)]
+    measured: Annotated[list[Measured], Field(max_length=10_000)]
+    site: Site | None = Field(default=None, description="null or absent: no steps were measured")
     fits: list[Fit] = Field(default=[], description="for the reader: prices use `measured`")
     warnings: list[str] = []
+
+    @model_validator(mode="after")
+    def _something(self) -> CalibrationFile:
+        if not self.measured and self.site is None:
+            raise ValueError("neither measured collectives nor a site")
+        return self

@@ -15,11 +15,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
+from shardwright.hardware.site_factors import AS_MODELLED, SiteFactors
 from shardwright.models.dtypes import Precision
 from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.lengths import Packing
@@ -51,6 +52,7 @@ class Machine:
     Attributes:
         products: rates of matrix products in the training precision.
         plain: rates of products kept in 16 bits (head, router) and of everything else.
+        site: what measured steps say of kernels and host.
         packing: of documents into sequences; None: a sequence is one document, or scores across documents are computed.
     """
 
@@ -59,6 +61,7 @@ class Machine:
     plain: DeviceRates
     precision: Precision
     stack: StackProfile
+    site: SiteFactors = AS_MODELLED
     packing: Packing | None = None
 
 
@@ -86,11 +89,25 @@ def machine_of(problem: Problem) -> Machine:
     products = precision_rates(fit, plain, precision.id)
     lengths = problem.job.lengths
     packing = lengths.packing() if lengths is not None and problem.stack.fused_attention else None
-    return Machine(fit=fit, products=products, plain=plain, precision=precision, stack=problem.stack, packing=packing)
+    return Machine(
+        fit=fit,
+        products=products,
+        plain=plain,
+        precision=precision,
+        stack=problem.stack,
+        site=problem.site,
+        packing=packing,
+    )
 
 
 def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    """Time of one operator of a layer on one rank."""
+    """Time of one operator of a layer on one rank, at this site."""
+    time, factor = _modelled(operator, sizes, machine), machine.site.device
+    weight = None if time.weight_s is None else factor * time.weight_s
+    return replace(time, forward_s=factor * time.forward_s, backward_s=factor * time.backward_s, weight_s=weight)
+
+
+def _modelled(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     if operator.gemm is not None:
         return _product(operator, operator.gemm, sizes, machine)
     if operator.attention is not None:

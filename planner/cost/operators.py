@@ -291,9 +291,10 @@ def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisatio
         return np.zeros_like(busy)
     stack, routed = machine.stack, is_routed(unit)
     further = sum(1 for o in unit.operators if o.module == ADAPTER)
-    launch = (stack.kernels_per_layer + routed * stack.moe_kernels_per_layer + further) * stack.host_s_per_kernel
+    kernels = stack.kernels_per_layer + routed * stack.moe_kernels_per_layer + further
+    launch = kernels * stack.host_s_per_kernel * machine.site.host
     excess = (busy**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - busy
-    return np.asarray(excess + routed * synchronisation_s)
+    return np.asarray(excess + routed * synchronisation_s * machine.site.host)
 
 
 def _again_s(

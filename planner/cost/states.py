@@ -155,7 +155,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
         buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
-        update_s=memory_bound_s(machine.fit, machine.plain, moved),
+        update_s=machine.site.device * memory_bound_s(machine.fit, machine.plain, moved),
         network=outside,
     )
 

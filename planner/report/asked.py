@@ -62,7 +62,7 @@ def pricing(given: dict[str, Any]) -> PricingOptions:
     chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
-    chosen |= {name: tuple(given[name] or ()) for name in ("overrides", "freeze", "prices")}
+    chosen |= {name: tuple(given.get(name) or ()) for name in ("overrides", "freeze", "prices", "measured")}
     return PricingOptions(**chosen)
 
 

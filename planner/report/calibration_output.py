@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from shardwright.documents import read_document
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError
 from shardwright.hardware.calibration_fit import CalibrationResult, calibrate
 from shardwright.hardware.catalog import load_cluster
+from shardwright.hardware.cluster import Cluster
+from shardwright.hardware.site_factors import PARTS
 from shardwright.planner.report import words
 from shardwright.planner.report.output import json_text
 from shardwright.planner.report.style import paragraph, table
@@ -45,22 +47,39 @@ class Calibrated:
         return self.result.to_dict()
 
 
-def calibrated(logs: Sequence[str], cluster: str | None, output: str | None) -> Calibrated:
-    """Calibrates a cluster by logs and writes the file.
+def calibrated(logs: Sequence[str], cluster: str | None, output: str | None, runs: str | None = None) -> Calibrated:
+    """Calibrates a cluster by logs, by measured runs or by both, and writes the file.
 
     Args:
         logs: paths, or COLLECTIVE=PATH.
         cluster: as `--cluster` names it; None: compared with presets when a plan uses it.
         output: file to write.
+        runs: CSV of measured runs on that cluster.
 
     Raises:
-        ShardwrightError: a log, the cluster or the file cannot be used.
+        ShardwrightError: a log, the runs, the cluster or the file cannot be used.
     """
     place = free_file(output)
     machine = None if cluster is None else load_cluster(cluster)
-    result = calibrate(logs, machine, name=place.stem)
+    if runs is None:
+        result = calibrate(logs, machine, name=place.stem)
+    else:
+        known = calibrate(logs, machine, name=place.stem) if logs else None
+        result = with_runs(known, runs, machine, place.stem)
     write_calibration(place, result.to_dict())
     return Calibrated(result=result, place=place)
+
+
+def with_runs(known: CalibrationResult | None, runs: str, machine: Cluster | None, name: str) -> CalibrationResult:
+    """A calibration by measured runs, priced with the collectives that logs of the same machine show."""
+    from shardwright.planner.site.runs_file import site_of_runs
+
+    made = site_of_runs(runs, name=name, collectives=None if known is None else known.calibration)
+    if machine is not None:
+        made.calibration.bound(machine)
+    if known is None:
+        return CalibrationResult(calibration=made.calibration, fits=(), warnings=made.notes)
+    return replace(known, calibration=made.calibration, warnings=(*known.warnings, *made.notes))
 
 
 def free_file(output: str | None) -> Path:
@@ -102,6 +121,29 @@ def write_calibration(place: Path, document: Mapping[str, Any]) -> None:
 
 def calibration_parts(document: Mapping[str, Any]) -> list[Any]:
     """Everything `calibrate` shows."""
+    collectives = _collective_parts(document) if document["fits"] else []
+    return collectives + (_site_parts(document["site"]) if document.get("site") else [])
+
+
+def _site_parts(site: Mapping[str, Any]) -> list[Any]:
+    """The factors of a site, and its runs before and after."""
+    shown = table("run", "measured", "modelled", "error", "with factors", "error", left=("run",))
+    for run in site["runs"]:
+        measured, before, after = (run[f"{name}_step_time_s"] for name in ("measured", "before", "after"))
+        shown.add_row(
+            run["id"],
+            words.seconds(measured),
+            words.seconds(before),
+            f"{100 * (before / measured - 1):+.1f} %",
+            words.seconds(after),
+            f"{100 * (after / measured - 1):+.1f} %",
+        )
+    factors = ", ".join(f"{part} {site[part]:.3f}" for part in PARTS)
+    note = "times of this site over modelled times" if len(site["runs"]) > 1 else "one run gives one factor for all parts"
+    return [shown, paragraph(f"{factors}: {note}. Errors are of the runs the factors were fitted to.")]
+
+
+def _collective_parts(document: Mapping[str, Any]) -> list[Any]:
     columns = ("collective", "link", "GPUs", "nodes", "sizes", "latency", "expected", "GB/s", "exp.", "off by", "left")
     shown = table(*columns, left=("collective", "link"))
     for fit in document["fits"]:

@@ -79,7 +79,11 @@ MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each 
 MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]
 Lora = Annotated[str | None, option(JOB, "train adapters alone: rank=16,targets=qkv+out_proj", metavar="K=V,...")]
 Freeze = Annotated[list[str] | None, option(JOB, "modules not to train: embeddings+attention", metavar="M+...")]
-Calibration = Annotated[str | None, option(JOB, "collectives measured there: what `calibrate` wrote", metavar="FILE")]
+Calibration = Annotated[str | None, option(JOB, "measured there: what `calibrate` wrote", metavar="FILE")]
+Measured = Annotated[
+    list[str] | None, option(JOB, "a run of this site: tp=8,pp=4,step_time_s=12.3", "--measured", metavar="K=V,...")
+]
+FromRuns = Annotated[str | None, option(INPUTS, "measured runs, as `validate` takes them", metavar="RUNS.csv")]
 NcclTests = Annotated[list[str] | None, option(INPUTS, "output of nccl-tests, or all_gather=LOG", metavar="LOG...")]
 MoreLogs = Annotated[list[str] | None, argument("[LOG]...", "further logs")]
 CalibrationOut = Annotated[str | None, option(OUTPUT, "calibration to write", "-o", metavar="FILE")]

@@ -31,6 +31,7 @@ from shardwright.planner.search.placement import LIMIT, placement_record
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
+from shardwright.planner.site.stated import with_measured
 from shardwright.planner.spending import check_objective
 
 MAX_TOP = 1000
@@ -99,6 +100,7 @@ def plan(
         >>> result.plans[0]["feasible"]
         True
     """
+    options = with_measured((model, cluster, seq_len, global_batch), options)
     problem = build_problem(model, cluster, seq_len=seq_len, global_batch=global_batch, options=options)
     return plan_problem(problem, search=search, on_progress=on_progress)
 

@@ -15,7 +15,8 @@ from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.validation import UNSCORED_GROUPS, site_shift, validate
+from shardwright.planner.site.shrinkage import interval_share, site_shift
+from shardwright.planner.validation import UNSCORED_GROUPS, validate
 from shardwright.planner.validation_rows import price_run, read_run
 
 SUMMARY = {
@@ -130,7 +131,7 @@ def test_an_anchor_calibrates_its_group_and_is_not_scored(tmp_path):
     _, made, summary = found(tmp_path, *rows, anchor="first")
     assert [r["scored"] for r in made] == [False, True, False, False]
     assert 1.0 < made[1]["predicted_step_time_s"] < 1.1
-    assert made[1]["interval_high_s"] == pytest.approx(1.1 * made[1]["predicted_step_time_s"])
+    assert made[1]["interval_high_s"] == pytest.approx((1 + 0.1 * interval_share(1)) * made[1]["predicted_step_time_s"])
     assert made[2]["predicted_step_time_s"] == pytest.approx(1.0)
     assert summary["scored"] == 1
 

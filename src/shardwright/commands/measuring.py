@@ -33,16 +33,17 @@ def validate(
 def calibrate(
     more_logs: o.MoreLogs = None,
     nccl_tests: o.NcclTests = None,
+    from_runs: o.FromRuns = None,
     cluster: o.Cluster = None,
     output: o.CalibrationOut = None,
     form: o.Format = "table",
 ) -> int:
-    """Fit the collectives of a cluster to its nccl-tests logs."""
+    """Fit a cluster to its nccl-tests logs and its measured runs."""
     from shardwright.planner.report.calibration_output import calibrated
     from shardwright.planner.report.output import checked_format
 
     checked_format(form)
-    result = calibrated([*(nccl_tests or []), *(more_logs or [])], cluster, output)
+    result = calibrated([*(nccl_tests or []), *(more_logs or [])], cluster, output, from_runs)
     for line in result.remarks:
         console.say(line)
     return console.finished(result, form)
