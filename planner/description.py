@@ -154,11 +154,11 @@ def stage_records(problem: Problem, parallel: Record, split: Split, prices: Pric
 
 
 def predicted_record(problem: Problem, step_s: float) -> Record:
-    """Rates that follow from the step time; those a GPU over the GPUs asked for, cost and energy over the nodes in use."""
-    job, cluster, stack = problem.job, problem.asked, problem.stack
+    """Rates that follow from the step time: tokens a GPU asked for, FLOPs a GPU in use, cost and energy of the nodes in use."""
+    job, stack = problem.job, problem.stack
     tokens = job.global_batch * job.seq_len
     flops = job.flops_per_token("causal" if stack.flops_convention == "causal" else "full") * tokens
-    achieved = flops / step_s / cluster.gpus
+    achieved = flops / step_s / problem.cluster.gpus
     peak = problem.device.peak_flops[job.precision.compute]
     width = (INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE) * problem.site.interval_share
     spent = Spending.of(problem)
@@ -168,7 +168,7 @@ def predicted_record(problem: Problem, step_s: float) -> Record:
         "step_time_high_s": step_s * (1 + width),
         "samples_per_s": job.global_batch / step_s,
         "tokens_per_s": tokens / step_s,
-        "tokens_per_s_per_gpu": tokens / step_s / cluster.gpus,
+        "tokens_per_s_per_gpu": tokens / step_s / problem.asked.gpus,
         "model_tflops_per_gpu": achieved / 1e12,
         "mfu": achieved / peak,
         "flops_convention": stack.flops_convention,
@@ -200,7 +200,7 @@ def account_record(context: Context, batch: PlanBatch, key: IntArray, prices: Pr
     step = float(prices.step_s[index])
     problem = context.problem
     hbm = float(context.splits.counts[split, run] @ context.tables.hbm_bytes[key[index]]) * count
-    own_flops = record["predicted"]["model_tflops_per_gpu"] * 1e12 * step * problem.asked.gpus / int(batch.world_size[index])
+    own_flops = record["predicted"]["model_tflops_per_gpu"] * 1e12 * step * problem.cluster.gpus / int(batch.world_size[index])
     links = link_records(rows, step)
     total = sum(row["time_s"] for row in rows)
     return {

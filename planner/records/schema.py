@@ -20,6 +20,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Origin = Literal["given", "preset", "default", "inferred"]
 Axis = Literal["tp", "cp", "ep", "pp", "dp"]
 Schedule = Literal["gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v"]
+Objective = Literal["throughput", "cost", "energy", "goodput"]
 Interval = Annotated[list[Count], Field(min_length=2, max_length=2)]
 
 
@@ -276,6 +277,7 @@ class RankedPlan(EstimateBody):
     rank: Degree
     tie_group: Count
     id: str
+    objective_value: float | None = Field(None, description="where plans may use fewer nodes: what they are ranked by")
 
 
 class Remedy(Record):
@@ -373,6 +375,18 @@ class TrainingIdentity(Record):
     optimizer: str
 
 
+class Subset(Record):
+    """One size of a search that may use fewer nodes."""
+
+    nodes: Degree
+    gpus: Degree
+    status: Literal["searched", "pruned", "nothing fits", "no legal plan", "states too large", "not reached"]
+    effort: Literal["scan", "search", "prove"] | None
+    best_step_time_s: Seconds | None
+    best_objective: float | None
+    least_objective: float | None = Field(description="no plan of this size has a smaller value")
+
+
 class Search(Record):
     """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
 
@@ -387,6 +401,23 @@ class Search(Record):
     gap: Fraction | None
     proven_optimal: bool
     stopped: Literal["effort_limit", "time_limit", "interrupted"] | None
+    objective: Objective = Field("throughput", description="what the gap and the bound are of")
+    objective_unit: str | None = Field(None, description="where plans may use fewer nodes: what is made least")
+    best_objective: float | None = Field(None, description="the least value found")
+    lower_bound_objective: float | None = Field(None, description="no plan has a smaller value")
+    subsets: list[Subset] = Field(default_factory=list, description="sizes of the cluster that were searched")
+
+
+class ParetoPoint(Record):
+    """A plan that no other beats in step time, memory and cost at once."""
+
+    id: str
+    step_time_s: Seconds
+    peak_bytes: Bytes
+    usd_per_1m_tokens: float | None
+    joules_per_token: float | None
+    goodput_fraction: float | None
+    parallel: Parallel
 
 
 class Run(Record):
@@ -416,6 +447,7 @@ class PlanResult(Job):
     search: Search
     plans: list[RankedPlan]
     near_misses: list[NearMiss]
+    pareto: list[ParetoPoint] | None = Field(None, description="with --pareto, fastest first")
     run: Run
 
 

@@ -9,10 +9,11 @@ Where nothing fits, the nearest misses are shown with what is short and what wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright.planner.report import words
+from shardwright.planner.report.pareto_table import pareto_parts, subset_parts
 from shardwright.planner.report.placement_lines import placement_parts
 from shardwright.planner.report.style import BARS, WIDTH, heading, paragraph, table
 from shardwright.planner.report.time_table import where_the_step_goes
@@ -30,11 +31,12 @@ def plan_parts(result: Mapping[str, Any]) -> list[Any]:
     """Everything `plan` shows."""
     parts = [header(result)]
     if result["plans"]:
-        parts += [heading("Plans"), _plans(result["plans"]), *_notes(result["plans"])]
+        parts += [heading("Plans"), _plans(result["plans"], result["search"].get("objective")), *_notes(result["plans"])]
         parts += [paragraph("rank 1: " + where_the_step_goes(result["plans"][0]["time"]))]
         parts += placement_parts(result["plans"][0])
     else:
         parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
+    parts += pareto_parts(result)
     parts += [heading("Search"), *search_account(result["search"])]
     return [*parts, heading("Assumed"), *assumptions(result["assumptions"])]
 
@@ -60,10 +62,12 @@ def header(result: Mapping[str, Any]) -> Any:
     return Text(f"{first}\n{second}")
 
 
-def _plans(plans: Sequence[Mapping[str, Any]]) -> Any:
+def _plans(plans: Sequence[Mapping[str, Any]], objective: str | None) -> Any:
     optional = optional_columns(plans)
-    names = ("#", "tie", *degree_names(optional), "step", "tok/s/GPU", "MFU", "GiB")
-    rows = [_row(plan, optional) for plan in plans]
+    sized = plans[0].get("objective_value") is not None
+    name, spent = SPENT[str(objective)] if sized else ("tok/s/GPU", _tokens_a_gpu)
+    names = ("#", "tie", *(["GPUs"] if sized else []), *degree_names(optional), "step", name, "MFU", "GiB")
+    rows = [_row(plan, optional, spent) for plan in plans]
     taken = sum(1 + max(map(len, column)) for column in zip(names, *rows, strict=True))
     room = min(BAR, WIDTH - taken)
     if room < SHORTEST_BAR:
@@ -77,17 +81,31 @@ def _plans(plans: Sequence[Mapping[str, Any]]) -> Any:
     return shown
 
 
-def _row(plan: Mapping[str, Any], optional: Sequence[str]) -> tuple[str, ...]:
+def _row(plan: Mapping[str, Any], optional: Sequence[str], spent: Callable[[Mapping[str, Any]], str]) -> tuple[str, ...]:
     predicted = plan["predicted"]
     return (
         str(plan["rank"]),
         str(plan["tie_group"]),
+        *([words.count(plan["parallel"]["world_size"])] if plan.get("objective_value") is not None else []),
         *degree_cells(plan, optional),
         words.seconds(predicted["step_time_s"], 4),
-        words.count(predicted["tokens_per_s_per_gpu"]),
+        spent(predicted),
         words.percent(predicted["mfu"]).removesuffix(" %"),
         words.gib(plan["memory"]["peak_bytes"]) + ("!" if _is_tight(plan) else ""),
     )
+
+
+def _tokens_a_gpu(predicted: Mapping[str, Any]) -> str:
+    return words.count(predicted["tokens_per_s_per_gpu"])
+
+
+SPENT: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "throughput": ("tok/s", lambda predicted: words.count(predicted["tokens_per_s"])),
+    "cost": ("USD/1M", lambda predicted: words.digits(predicted["usd_per_1m_tokens"])),
+    "energy": ("J/tok", lambda predicted: words.digits(predicted["joules_per_token"])),
+    "goodput": ("good %", lambda predicted: words.percent(predicted["goodput_fraction"]).removesuffix(" %")),
+}
+"""Where plans differ in size, the column of each objective."""
 
 
 def _is_tight(plan: Mapping[str, Any]) -> bool:
@@ -206,6 +224,7 @@ def search_account(search: Mapping[str, Any]) -> list[Any]:
     if rejected:
         by_rule = "; ".join(f"{rule} {words.count(n)}" for rule, n in sorted(rejected.items(), key=lambda item: -item[1]))
         parts.append(paragraph("rejected by rule: " + by_rule))
+    parts += subset_parts(search)
     if search["best_step_time_s"] is not None:
         parts.append(paragraph(_bound(search)))
     if search["stopped"]:
@@ -222,10 +241,21 @@ def _counts(search: Mapping[str, Any], rejected: int) -> str:
 
 
 def _bound(search: Mapping[str, Any]) -> str:
+    if search.get("best_objective") is not None and search["objective"] != "throughput":
+        return _objective_bound(search)
     text = f"best {words.seconds(search['best_step_time_s'], 4)}"
     if search["lower_bound_step_time_s"] is None:
         return text
     text += f"; no plan of this space is faster than {words.seconds(search['lower_bound_step_time_s'], 4)}"
+    return text + (", proven optimal" if search["proven_optimal"] else f", gap {words.percent(search['gap'])}")
+
+
+def _objective_bound(search: Mapping[str, Any]) -> str:
+    unit = {"cost": "USD per million tokens", "energy": "J a token", "goodput": "s a useful step"}[search["objective"]]
+    text = f"best {words.digits(search['best_objective'], 4)} {unit}"
+    if search["lower_bound_objective"] is None:
+        return text
+    text += f"; no plan of this space needs less than {words.digits(search['lower_bound_objective'], 4)}"
     return text + (", proven optimal" if search["proven_optimal"] else f", gap {words.percent(search['gap'])}")
 
 

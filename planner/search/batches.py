@@ -1,12 +1,14 @@
 """The best global batch of a range: a search for each of a few batches, and the one with the most tokens a second.
 
-Every batch of `BatchRange.points` is searched as `plan` does; the result is that of the batch whose fastest fitting plan has
-the highest throughput (the smaller batch where two are equal), with the range and the batches tried among its assumptions.
+Every batch of `BatchRange.points` is searched as `plan` does; the result is that of the batch whose best plan is best in the
+objective (`merit`: throughput, useful throughput, cost or energy a token; the smaller batch where two are equal), with the range
+and the batches tried among its assumptions.
 Where nothing fits any of them, it is the result of the smallest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from shardwright.errors import ShardwrightError
@@ -18,6 +20,7 @@ from shardwright.planner.problem import Assumption, PricingOptions
 from shardwright.planner.search import run
 from shardwright.planner.search.options import Progress, SearchOptions
 from shardwright.planner.search.run import PlanResult
+from shardwright.planner.spending import OBJECTIVE_UNITS
 
 
 def plan_range(
@@ -58,7 +61,7 @@ def plan_range(
             fault = fault or error
             continue
         tried.append(batch)
-        if best is None or throughput(made) > throughput(best):
+        if best is None or merit(made) > merit(best):
             best = made
         if made.data["search"]["stopped"] is not None:
             break
@@ -67,10 +70,14 @@ def plan_range(
     return _explained(best, batches, tried)
 
 
-def throughput(result: PlanResult) -> float:
-    """Sequences a second of the fastest plan; 0 where none fits."""
-    step = result.data["search"]["best_step_time_s"]
-    return 0.0 if step is None else float(result.data["training"]["global_batch"] / step)
+def merit(result: PlanResult) -> float:
+    """What batches are compared by, most is best: sequences a second, useful ones, or least cost or energy a token."""
+    search, batch = result.data["search"], result.data["training"]["global_batch"]
+    if search["best_step_time_s"] is None:
+        return -math.inf
+    if search["objective"] in {"cost", "energy"}:
+        return -min(float(plan["predicted"][OBJECTIVE_UNITS[search["objective"]]]) for plan in result.plans)
+    return float(batch / (search.get("best_objective") or search["best_step_time_s"]))
 
 
 def _explained(result: PlanResult, batches: BatchRange, tried: list[int]) -> PlanResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 EFFORTS = ("scan", "search", "prove")
 DEFAULT_TIE_PERCENT, MAX_TIE_PERCENT = 1.0, 3.0
@@ -33,6 +34,11 @@ class SearchOptions:
     pareto: bool = False
     workers: int = 2
     near_misses: int = 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `inputs.search` says of them."""
+        made: dict[str, Any] = {"fixed": dict(self.fix), "effort": self.effort, "tie_percent": self.tie_percent}
+        return made | ({"allow_subset": True} if self.allow_subset else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from shardwright.planner.problem import PricingOptions, Problem, build_problem
 from shardwright.planner.search.finalists import least_s, settled
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
+from shardwright.planner.search.pareto import front, points
 from shardwright.planner.search.placement import LIMIT, placement_record
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
 from shardwright.planner.search.scan import Scan, scan
@@ -116,8 +117,26 @@ def plan_problem(
     chosen = search or SearchOptions()
     _check(chosen)
     check_objective(problem)
+    if (chosen.allow_subset or problem.objective != "throughput") and problem.cluster.nodes > 1:
+        from shardwright.planner.search.subsets import plan_subsets
+
+        return plan_subsets(problem, chosen, on_progress)
+    return plan_cluster(problem, chosen, on_progress)
+
+
+def plan_cluster(
+    problem: Problem,
+    chosen: SearchOptions,
+    on_progress: Callable[[Progress], None] | None = None,
+    space: Space | None = None,
+) -> PlanResult:
+    """The best plans that use the whole cluster of a problem, in a space that is declared for it or given.
+
+    Raises:
+        ConflictError: no candidate keeps the rules.
+    """
     started = time.perf_counter(), time.process_time()
-    space = declare(problem, chosen.fix)
+    space = declare(problem, chosen.fix) if space is None else space
     legal = enumerate_legal(problem, space)
     if len(legal) == 0:
         raise no_plan(legal, chosen.fix)
@@ -156,11 +175,7 @@ def _reporter(
 def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:
     made, rows, groups = settled(made, problem, search.top, search.tie_percent / 100, near=search.effort != "scan")
     inputs = problem.to_inputs()
-    inputs["search"] |= {
-        "fixed": dict(search.fix),
-        "effort": search.effort,
-        "tie_percent": search.tie_percent,
-    }
+    inputs["search"] |= search.to_dict()
     plans = _described(problem, made, rows)
     for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
         record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}
@@ -172,8 +187,9 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "inputs": inputs,
         **problem_summary(problem),
         "assumptions": [a.to_dict() for a in problem.assumptions],
-        "search": account(space, legal, made),
+        "search": account(space, legal, made) | {"objective": problem.objective},
         "plans": plans,
+        **({"pareto": points(_described(problem, made, front(problem, made)), plan_id)} if search.pareto else {}),
         "near_misses": misses,
     }
 

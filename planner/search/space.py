@@ -94,17 +94,29 @@ def declare(problem: Problem, fix: Mapping[str, str]) -> Space:
         UnknownNameError: an axis or word that does not exist.
         InvalidValueError: a value that is no number or below 1.
     """
-    axes = _core(problem)
+    return declare_all([problem], fix)
+
+
+def declare_all(problems: Sequence[Problem], fix: Mapping[str, str], budget: int = LEGAL_BUDGET) -> Space:
+    """One space for a job on several clusters: every axis holds the values of all of them.
+
+    Args:
+        problems: the same job on each cluster.
+        fix: as for `declare`.
+        budget: legal candidates over all clusters up to which the space is refined.
+    """
     held = dict(fixed_value(name, text) for name, text in fix.items())
+    cores = [_core(problem) for problem in problems]
+    axes = {axis: tuple(sorted({v for core in cores for v in core[axis]})) for axis in AXIS_ORDER}
     axes |= {axis: (value,) for axis, value in held.items()}
-    space = Space(axes={axis: axes[axis] for axis in AXIS_ORDER}, fixed=frozenset(held))
-    size = len(enumerate_legal(problem, space))
-    for axis, values in _refinements(problem):
+    space = Space(axes=axes, fixed=frozenset(held))
+    size = sum(len(enumerate_legal(problem, space)) for problem in problems)
+    for axis, values in _refinements(problems[-1]):
         if axis in held:
             continue
         richer = tuple(sorted({*space.axes[axis], *values}))
         size = -(-size * len(richer) // len(space.axes[axis]))
-        if size > LEGAL_BUDGET:
+        if size > budget:
             break
         space = replace(space, axes={**space.axes, axis: richer})
     return space

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import InvalidValueError, ShardwrightError
 from shardwright.planner.batches import MAX_POINTS, BatchRange, batch_of_tokens, parse_batch
-from shardwright.planner.search.batches import plan_range, throughput
+from shardwright.planner.search.batches import merit, plan_range
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 
@@ -63,7 +63,7 @@ def test_points_by_hand():
 def test_a_range_gives_the_batch_of_most_throughput():
     made = plan_range(**JOB, batches=BatchRange(low=7, high=16), search=SEARCH)
     each = {b: plan(**JOB, global_batch=b, search=SEARCH) for b in BatchRange(low=7, high=16).points(2)}
-    best = max(each, key=lambda b: throughput(each[b]))
+    best = max(each, key=lambda b: merit(each[b]))
     assert made.data["training"]["global_batch"] == best
     assert made.data["plans"] == each[best].data["plans"]
     listed = {row["key"]: (row["value"], row["origin"]) for row in made.data["assumptions"]}
