@@ -30,11 +30,11 @@ def pareto_parts(result: Mapping[str, Any]) -> list[Any]:
 
 
 def degrees(parallel: Mapping[str, Any]) -> str:
-    """Degrees in one line: tp 8, pp 4, dp 4, zero 1, mb 1."""
+    """Degrees in one line: tp 8, pp 4, dp 4, z 1, mb 1."""
     named = [f"{name} {parallel[name]}" for name in NAMED if parallel[name] != 1]
-    recompute = parallel["recompute"]["mode"]
+    recompute = parallel["recompute"]["mode"].replace("selective", "sel")
     more = [f"recompute {recompute}"] if recompute != "none" else []
-    return ", ".join([*named, f"dp {parallel['dp']}", f"zero {parallel['zero_stage']}", f"mb {parallel['micro_batch']}", *more])
+    return ", ".join([*named, f"dp {parallel['dp']}", f"z {parallel['zero_stage']}", f"mb {parallel['micro_batch']}", *more])
 
 
 def subset_parts(search: Mapping[str, Any]) -> list[Any]:

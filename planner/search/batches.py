@@ -1,9 +1,8 @@
 """The best global batch of a range: a search for each of a few batches, and the one with the most tokens a second.
 
 Every batch of `BatchRange.points` is searched as `plan` does; the result is that of the batch whose best plan is best in the
-objective (`merit`: throughput, useful throughput, cost or energy a token; the smaller batch where two are equal), with the range
-and the batches tried among its assumptions.
-Where nothing fits any of them, it is the result of the smallest.
+objective (`merit`: throughput, useful throughput, cost or energy a token; the smaller batch where two are equal), with the
+range and the batches tried among its assumptions. Where nothing fits any of them, it is the result of the smallest.
 """
 
 from __future__ import annotations
