@@ -1,0 +1,61 @@
+"""The records of the account of a search: what became of every candidate, size by size."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=0)]
+Degree = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Objective = Literal["throughput", "cost", "energy", "goodput"]
+
+
+class Record(BaseModel):
+    """A record without unknown keys, whose values are of the very type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Subset(Record):
+    """One size of a search that may use fewer nodes."""
+
+    nodes: Degree
+    gpus: Degree
+    status: Literal["searched", "pruned", "nothing fits", "no legal plan", "states too large", "not reached"]
+    effort: Literal["scan", "search", "prove"] | None
+    best_step_time_s: Seconds | None
+    best_objective: float | None
+    least_objective: float | None = Field(description="no plan of this size has a smaller value")
+
+
+class Search(Record):
+    """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
+
+    space: dict[str, list[Any]]
+    candidates: Count
+    rejected: dict[str, Count]
+    pruned_by_bound: Count
+    priced: Count
+    fits: Count
+    best_step_time_s: Seconds | None
+    lower_bound_step_time_s: Seconds | None
+    gap: Fraction | None
+    proven_optimal: bool
+    stopped: Literal["effort_limit", "time_limit", "interrupted"] | None
+    objective: Objective = Field("throughput", description="what the gap and the bound are of")
+    objective_unit: str | None = Field(None, description="where plans may use fewer nodes: what is made least")
+    best_objective: float | None = Field(None, description="the least value found")
+    lower_bound_objective: float | None = Field(None, description="no plan has a smaller value")
+    subsets: list[Subset] = Field(default_factory=list, description="sizes of the cluster that were searched")
+
+
+class Run(Record):
+    """What differs from run to run."""
+
+    wall_s: Seconds
+    cpu_s: Seconds
+    version: str
+    solver: str | None
