@@ -23,6 +23,7 @@ COMMANDS = (
     pricing.plan,
     pricing.estimate,
     explaining.explain,
+    explaining.compare,
     measuring.validate,
     measuring.calibrate,
     launching.emit,

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
-from shardwright.planner.records.explanation.schema import Explanation
+from shardwright.planner.records.explanation.schema import Comparison, Explanation
 from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
 
 SCHEMA_VERSION = 1
@@ -107,6 +107,7 @@ KINDS: Mapping[str, Any] = {
     "validation": Validation,
     "emission": Emission,
     "explanation": Explanation,
+    "comparison": Comparison,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("calibration", "cluster", "model")

@@ -1,7 +1,7 @@
 """`--why-not tp=8,pp=4`: that plan priced and compared by part, or the rule it breaks and what would mend it.
 
-The plan asked about is the explained one with the named axes turned; axes that must follow do (`_followed`). Beside it stands
-the best plan of the search that holds the named axes (`_best`), since what was kept may not suit what was turned.
+The plan asked about is the explained one with the named axes turned; axes that must follow do (`knobs.followed`). Beside it
+stands the best plan of the search that holds the named axes (`_best`), since what was kept may not suit what was turned.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from shardwright.documents import rounded
 from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.planner.cost.pricing import TIME_PARTS
 from shardwright.planner.estimation import estimate_degrees
-from shardwright.planner.explanation.knobs import NAMES, OWN_SPLIT, Point, degrees_at, point_of, word
+from shardwright.planner.explanation.knobs import NAMES, degrees_at, followed, point_of, word
 from shardwright.planner.explanation.saved import Record, Saved
 from shardwright.planner.rules.registry import AXIS_ORDER
-from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.scan import scan
 from shardwright.planner.search.space import declare, enumerate_legal, fixed_value
@@ -54,7 +53,7 @@ def why_not(saved: Saved, asked: Mapping[str, int]) -> Record:
         asked: axis -> value.
     """
     base = point_of(saved.estimate)
-    point = _followed(saved, base, asked)
+    point = followed(saved.problem.cluster.gpus, base, asked)
     record: Record = rounded(estimate_degrees(saved.problem, degrees_at(saved.problem, point)))
     broken = [v for v in record["violations"] if v["rule"] != "memory"]
     return {
@@ -79,7 +78,7 @@ def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Record:
         for name in TIME_PARTS
     ]
     return {
-        "total_s": {
+        "step": {
             "a_s": steps[0],
             "b_s": steps[1],
             "delta_s": steps[1] - steps[0],
@@ -88,39 +87,6 @@ def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Record:
         "parts": parts,
         "peak_bytes": {"a_bytes": peaks[0], "b_bytes": peaks[1], "delta_bytes": peaks[1] - peaks[0]},
     }
-
-
-def _followed(saved: Saved, base: Point, asked: Mapping[str, int]) -> Point:
-    """The plan's own axes with those asked for, and what must follow from them."""
-    point = {**base, **asked}
-    keeps = set(asked)
-    if point["tp"] == 1 and "sp" not in keeps:
-        point["sp"] = 0
-    if base["tp"] == 1 and point["tp"] > 1 and "sp" not in keeps:
-        point["sp"] = 1
-    if "etp" not in keeps and base["etp"] == base["tp"]:
-        point["etp"] = point["tp"] if base["etp"] > 1 else 1
-    _pipeline_follows(base, point, keeps)
-    rest = point["tp"] * point["cp"] * point["pp"]
-    dp = max(saved.problem.cluster.gpus // rest, 1)
-    if "dp_replicate" not in keeps:
-        point["dp_replicate"] = dp if point["zero"] == 0 else min(base["dp_replicate"], dp) if base["zero"] else 1
-    if "zero" not in keeps and dp * point["cp"] == 1:
-        point["zero"] = 0
-    return point
-
-
-def _pipeline_follows(base: Point, point: Point, keeps: set[str]) -> None:
-    """Chunks, schedule and split that go with the pipeline asked for."""
-    if point["pp"] == 1:
-        point.update({name: value for name, value in (("vpp", 1), ("schedule", 0), ("split", 0)) if name not in keeps})
-    schedule = SCHEDULES[point["schedule"]]
-    if "schedule" in keeps and "vpp" not in keeps and not bool(schedule.fits_chunks(np.array(point["vpp"]))):
-        point["vpp"] = 2 if schedule.interleaved else 1
-    elif "schedule" not in keeps and not bool(schedule.fits_chunks(np.array(point["vpp"]))):
-        point["schedule"] = SCHEDULE_IDS.index("interleaved-1f1b" if point["vpp"] > 1 else "1f1b")
-    if point["split"] == OWN_SPLIT:
-        point["split"] = 0
 
 
 def _best(saved: Saved, asked: Mapping[str, int]) -> Record | None:

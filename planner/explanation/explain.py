@@ -73,7 +73,7 @@ def explain(
 
 def _record(saved: Saved, asked: Mapping[str, int]) -> Record:
     estimate = saved.estimate
-    near, operators = changes(saved), roofline(priced(saved.problem, [saved.degrees]), 0)
+    near, operators = changes(saved.problem, estimate), roofline(priced(saved.problem, [saved.degrees]), 0)
     bound, own = constraints(estimate, near, operators), saved.ranked[(saved.rank or 1) - 1]
     return {
         "schema_version": 1,

@@ -4,6 +4,7 @@
     turned_columns, turned      axes that were turned on purpose, those that only follow left out
     change_text(one, other)     "tp 4 instead of 8, micro-batch 2 instead of 1"
     degrees_at(problem, point)  the plan of a point
+    followed(gpus, base, asked) a plan with other values of some axes, and what must follow from them
 
 What follows from other axes does not count as turned: sequence parallelism where either plan has tp 1, the schedule that goes
 with the number of chunks, chunks and split without a pipeline, the ZeRO stage of a plan that has nobody to share states with.
@@ -22,7 +23,7 @@ from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, RECOMP
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import Columns
 from shardwright.planner.rules.registry import AXIS_ORDER
-from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 
 Point = dict[str, int]
 
@@ -137,3 +138,42 @@ def degrees_at(problem: Problem, point: Point) -> Degrees:
         recompute_layers=covered,
         layers_per_stage=even_chunks(layers, point["pp"], point["vpp"], kind) if 0 < kind < OWN_SPLIT else None,
     )
+
+
+def followed(gpus: int, base: Point, asked: Mapping[str, int]) -> Point:
+    """A plan's own axes with those asked for, and what must follow from them.
+
+    Args:
+        gpus: GPUs of the cluster.
+        base: the plan.
+        asked: axis -> value.
+    """
+    point = {**base, **asked}
+    keeps = set(asked)
+    if point["tp"] == 1 and "sp" not in keeps:
+        point["sp"] = 0
+    if base["tp"] == 1 and point["tp"] > 1 and "sp" not in keeps:
+        point["sp"] = 1
+    if "etp" not in keeps and base["etp"] == base["tp"]:
+        point["etp"] = point["tp"] if base["etp"] > 1 else 1
+    _pipeline_follows(base, point, keeps)
+    rest = point["tp"] * point["cp"] * point["pp"]
+    dp = max(gpus // rest, 1)
+    if "dp_replicate" not in keeps:
+        point["dp_replicate"] = dp if point["zero"] == 0 else min(base["dp_replicate"], dp) if base["zero"] else 1
+    if "zero" not in keeps and dp * point["cp"] == 1:
+        point["zero"] = 0
+    return point
+
+
+def _pipeline_follows(base: Point, point: Point, keeps: set[str]) -> None:
+    """Chunks, schedule and split that go with the pipeline asked for."""
+    if point["pp"] == 1:
+        point.update({name: value for name, value in (("vpp", 1), ("schedule", 0), ("split", 0)) if name not in keeps})
+    schedule = SCHEDULES[point["schedule"]]
+    if "schedule" in keeps and "vpp" not in keeps and not bool(schedule.fits_chunks(np.array(point["vpp"]))):
+        point["vpp"] = 2 if schedule.interleaved else 1
+    elif "schedule" not in keeps and not bool(schedule.fits_chunks(np.array(point["vpp"]))):
+        point["schedule"] = SCHEDULE_IDS.index("interleaved-1f1b" if point["vpp"] > 1 else "1f1b")
+    if point["split"] == OWN_SPLIT:
+        point["split"] = 0

@@ -3,16 +3,19 @@
 The values beside a plan's own span a small space (`_space`), of which `search.space.enumerate_legal` keeps what obeys the
 rules. Those with at most `KNOBS` knobs turned (`knobs.turned`) are priced by chains, and the best of them as they are printed:
 
-    changes(saved) -> the `BEST` fastest that fit, and up to `SHORT` that would be faster still but do not fit
+    changes -> the `BEST` fastest that fit, and up to `SHORT` that would be faster still but do not fit
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from shardwright.planner.cost.stages import SPLIT_KINDS
 from shardwright.planner.explanation.knobs import Point, change_text, point_of, turned, turned_columns
-from shardwright.planner.explanation.saved import Record, Saved
+from shardwright.planner.explanation.saved import Record
 from shardwright.planner.plans import RECOMPUTE_CHOICES, BoolArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import divisors, facts_of
@@ -38,18 +41,33 @@ WORTH = 1e-3
 """A plan that does not fit is worth telling if it is faster than every one that fits by this much."""
 
 
-def changes(saved: Saved) -> list[Record]:
-    """The best neighbours of a plan: those that fit, fastest first, then those that do not."""
-    base = point_of(saved.estimate)
-    near = neighbours(saved.problem, base)
+def changes(problem: Problem, estimate: Mapping[str, Any]) -> list[Record]:
+    """The best neighbours of a plan: those that fit, fastest first, then those that do not.
+
+    Args:
+        problem: what the plan is made for.
+        estimate: its record.
+    """
+    return [found for found, _ in _found(problem, estimate)]
+
+
+def faster_neighbour(problem: Problem, estimate: Mapping[str, Any]) -> Point | None:
+    """The fastest neighbour that fits, if it is faster than the plan."""
+    found = [point for change, point in _found(problem, estimate) if change["fits"] and change["delta_s"] < 0]
+    return found[0] if found else None
+
+
+def _found(problem: Problem, estimate: Mapping[str, Any]) -> list[tuple[Record, Point]]:
+    base = point_of(estimate)
+    near = neighbours(problem, base)
     if len(near) == 0:
         return []
-    made = scan(saved.problem, near)
-    within = (made.peak_bytes <= saved.estimate["memory"]["capacity_bytes"] * (1 + REACH)) & ~made.fits
+    made = scan(problem, near)
+    within = (made.peak_bytes <= estimate["memory"]["capacity_bytes"] * (1 + REACH)) & ~made.fits
     made = with_exact(made, _looked_at(made, made.fits, within))
-    fitting = _listed(saved, base, near, made, made.fits)
-    least = min([saved.estimate["predicted"]["step_time_s"], *(found["step_time_s"] for found in fitting[:1])])
-    short = _listed(saved, base, near, made, within & (made.step_s < least * (1 - WORTH)))
+    fitting = _listed(estimate, base, near, made, made.fits)
+    least = min([estimate["predicted"]["step_time_s"], *(found["step_time_s"] for found, _ in fitting[:1])])
+    short = _listed(estimate, base, near, made, within & (made.step_s < least * (1 - WORTH)))
     return [*fitting[:BEST], *short[:SHORT]]
 
 
@@ -59,19 +77,18 @@ def _looked_at(made: Scan, *kinds: BoolArray) -> IntArray:
     return np.concatenate([order[kind[order]][:LOOKED_AT] for kind in kinds])
 
 
-def _listed(saved: Saved, base: Point, near: Legal, made: Scan, where: BoolArray) -> list[Record]:
+def _listed(estimate: Mapping[str, Any], base: Point, near: Legal, made: Scan, where: BoolArray) -> list[tuple[Record, Point]]:
     """Plans whose price is exact, fastest first; of those that turn the same knobs only the first."""
     rows = np.flatnonzero(where & made.exact)
-    found: dict[tuple[str, ...], Record] = {}
+    found: dict[tuple[str, ...], tuple[Record, Point]] = {}
     for row in rows[np.argsort(made.step_s[rows], kind="stable")].tolist():
-        change = _change(saved, base, near, made, row)
-        found.setdefault(tuple(change["turned"]), change)
+        point = {axis: int(near.columns[axis][row]) for axis in AXIS_ORDER}
+        found.setdefault(turned(base, point), (_change(estimate, base, point, made, row), point))
     return list(found.values())
 
 
-def _change(saved: Saved, base: Point, near: Legal, made: Scan, row: int) -> Record:
-    before, memory = saved.estimate["predicted"]["step_time_s"], saved.estimate["memory"]
-    point = {axis: int(near.columns[axis][row]) for axis in AXIS_ORDER}
+def _change(estimate: Mapping[str, Any], base: Point, point: Point, made: Scan, row: int) -> Record:
+    before, memory = estimate["predicted"]["step_time_s"], estimate["memory"]
     step, peak = float(made.step_s[row]), int(made.peak_bytes[row])
     return {
         "change": change_text(base, point),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.hardware.catalog import load_cluster
+from shardwright.hardware.cluster import Cluster
 from shardwright.planner.estimation import Estimate, estimate_problem
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.readers.configuration import Beside, Configuration
@@ -73,7 +74,7 @@ def estimate_file(
     return estimate_configuration(READERS[framework](Path(path), beside), cluster, chosen)
 
 
-def estimate_configuration(configuration: Configuration, cluster: str, options: PricingOptions) -> Estimate:
+def estimate_configuration(configuration: Configuration, cluster: str | Cluster, options: PricingOptions) -> Estimate:
     """Prices a configuration on a cluster, with everything it breaks."""
     problem = build_problem(
         configuration.graph,

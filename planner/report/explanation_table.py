@@ -176,7 +176,7 @@ def _plan(best: Mapping[str, Any]) -> Any:
 def compared_parts(compared: Mapping[str, Any], one: str, other: str) -> list[Any]:
     """Two plans by part, delta = other − one."""
     shown = table("part", one, other, "delta", "of step", left=("part",))
-    total = compared["total_s"]
+    total = compared["step"]
     for row in compared["parts"]:
         if row["a_s"] or row["b_s"]:
             _compared_row(shown, LABELS[row["name"]], row, total["a_s"])

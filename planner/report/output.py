@@ -18,7 +18,7 @@ from shardwright.planner.report.style import Style
 
 FORMATS = ("table", "json", "yaml", "csv")
 
-ROWS_OF: Mapping[str, str] = {"calibration": "fits", "explanation": "waterfall"}
+ROWS_OF: Mapping[str, str] = {"calibration": "fits", "explanation": "waterfall", "comparison": "parts"}
 """Lists of mappings that are the rows of a document."""
 
 
@@ -54,6 +54,7 @@ def json_text(data: Mapping[str, Any]) -> str:
 
 def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.calibration_output import calibration_parts
+    from shardwright.planner.report.comparison_table import comparison_parts
     from shardwright.planner.report.emission_table import emission_parts
     from shardwright.planner.report.estimate_table import estimate_parts
     from shardwright.planner.report.explanation_table import explanation_parts
@@ -69,6 +70,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "emission": emission_parts,
         "calibration": calibration_parts,
         "explanation": explanation_parts,
+        "comparison": comparison_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 

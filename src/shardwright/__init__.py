@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardwright.planner.emit.options import LaunchOptions as LaunchOptions
     from shardwright.planner.estimation import estimate as estimate
     from shardwright.planner.estimation import estimate_plan as estimate_plan
+    from shardwright.planner.explanation.comparison import compare as compare
     from shardwright.planner.explanation.explain import explain as explain
     from shardwright.planner.plans import Degrees as Degrees
     from shardwright.planner.problem import PricingOptions as PricingOptions
@@ -40,6 +41,7 @@ _PLACES = {
     "estimate_file": "shardwright.planner.readers.estimating",
     "emit": "shardwright.planner.emit.emission",
     "explain": "shardwright.planner.explanation.explain",
+    "compare": "shardwright.planner.explanation.comparison",
     "LaunchOptions": "shardwright.planner.emit.options",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
@@ -58,6 +60,7 @@ __all__ = [
     "SearchOptions",
     "TopoOptions",
     "__version__",
+    "compare",
     "emit",
     "errors",
     "estimate",

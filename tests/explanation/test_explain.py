@@ -211,11 +211,11 @@ def test_another_plan_is_priced_and_compared(dense):
     assert found["legal"]
     compared, parallel = found["comparison"], found["parallel"]
     assert (parallel["tp"], parallel["pp"], parallel["vpp"], parallel["schedule"]) == (8, 2, 1, "1f1b")
-    assert sum(p["delta_s"] for p in compared["parts"]) == pytest.approx(compared["total_s"]["delta_s"], abs=1e-9)
-    assert compared["total_s"]["a_s"] == dense["plans"][1]["predicted"]["step_time_s"]
+    assert sum(p["delta_s"] for p in compared["parts"]) == pytest.approx(compared["step"]["delta_s"], abs=1e-9)
+    assert compared["step"]["a_s"] == dense["plans"][1]["predicted"]["step_time_s"]
     assert found["best"]["plan"]["tp"] == "8"
     if found["feasible"]:
-        assert found["best"]["step_time_s"] <= compared["total_s"]["b_s"] * (1 + 1e-9)
+        assert found["best"]["step_time_s"] <= compared["step"]["b_s"] * (1 + 1e-9)
 
 
 def test_the_best_plan_with_them_is_that_of_a_search(dense):
@@ -249,7 +249,7 @@ def test_the_plan_itself_is_told_so(dense):
     tp = dense["plans"][0]["parallel"]["tp"]
     found = explain(dense, why_not=f"tp={tp}").to_dict()["why_not"]
     assert found["same"]
-    assert found["comparison"]["total_s"]["delta_s"] == pytest.approx(0, abs=1e-9)
+    assert found["comparison"]["step"]["delta_s"] == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -29,3 +29,16 @@ def settings_of(words: Sequence[Word], environment: Mapping[str, str], world_siz
     read = read_arguments([Read(text=word.text, line=1) for word in words], "arguments.json")
     variables = {f"env.{name}": value for name, value in environment.items()}
     return read.settings.values() | variables | {"launch.world_size": world_size}
+
+
+def texts_by_option(words: Sequence[Word]) -> dict[str, tuple[str, ...]]:
+    """The values of each option of an argument list, by its name without dashes; a switch has none."""
+    made: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for text in (word.text for word in words):
+        if text.startswith("--"):
+            name = text.removeprefix("--")
+            made[name] = ()
+        else:
+            made[name] = (*made[name], text)
+    return made

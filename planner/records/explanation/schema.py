@@ -13,6 +13,7 @@ from shardwright.planner.records.schema import (
     Count,
     Degree,
     Fraction,
+    Memory,
     ModelIdentity,
     Parallel,
     PartialParallel,
@@ -194,7 +195,7 @@ class ComparedBytes(Record):
 class TwoPlans(Record):
     """Two plans by part."""
 
-    total_s: ComparedTotal
+    step: ComparedTotal
     parts: list[ComparedPart]
     peak_bytes: ComparedBytes
 
@@ -249,3 +250,57 @@ class Explanation(Record):
     inputs: list[InputFigure]
     why_not: WhyNot | None
     warnings: list[str]
+
+
+class ComparedSide(Record):
+    """One of the two plans."""
+
+    source: str
+    form: Literal["plan-result", "estimate", "megatron-arguments"]
+    rank: Degree | None
+    model: ModelIdentity
+    cluster: ClusterIdentity
+    training: TrainingIdentity
+    feasible: bool
+    violations: list[Violation]
+    parallel: Parallel
+    predicted: Predicted
+    memory: Memory
+
+
+class ChangeStep(Record):
+    """One change, and what the plan costs with it and those before it."""
+
+    axis: str
+    change: str
+    feasible: bool
+    step_time_s: Seconds | None
+    delta_s: float | None = Field(description="from a")
+    delta_fraction: float | None
+    peak_bytes: Bytes | None
+
+
+class FewestChanges(Record):
+    """The smallest set of changes of a that realises most of the gain."""
+
+    towards: Literal["b", "neighbour"] = Field(description="b, or the best plan one or two knobs away where b is not faster")
+    gain_s: Seconds = Field(description="of all that was turned")
+    realised_s: Seconds
+    realised_fraction: float
+    turned: list[str] = Field(description="all axes that differ, those that follow left out")
+    steps: list[ChangeStep]
+    flags: list[str] | None = Field(description="Megatron arguments that change; null where the plan is not Megatron's")
+
+
+class Comparison(TwoPlans):
+    """What `compare --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["comparison"]
+    a: ComparedSide
+    b: ComparedSide
+    differs: list[str]
+    total_s: float = Field(description="step of b less that of a; the sum of delta_s of the parts")
+    tolerance_percent: float | None
+    over_tolerance: bool
+    changes: FewestChanges | None
