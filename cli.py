@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardwright.commands import console, describing, explaining, launching, measuring, pricing
+from shardwright.commands import console, describing, explaining, launching, measuring, picturing, pricing
 from shardwright.errors import ShardwrightError
 from shardwright.planner.report.options import GroupedCommand
 
@@ -26,6 +26,7 @@ COMMANDS = (
     explaining.compare,
     measuring.validate,
     measuring.calibrate,
+    picturing.report,
     launching.emit,
     describing.show,
     describing.topo,

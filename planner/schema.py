@@ -101,6 +101,19 @@ class Emission(Record):
     notes: list[str]
 
 
+class Report(Record):
+    """What `report --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["report"]
+    file: str = Field(description="the HTML file")
+    bytes: Count
+    rank: Degree | None = Field(description="plan shown in detail; null for a sweep")
+    pictures: list[str] = Field(description="ids of the pictures, as the embedded data names them")
+    figures: list[str] = Field(description="files of --figures")
+    notes: list[str]
+
+
 KINDS: Mapping[str, Any] = {
     "plan-result": PlanResult,
     "estimate": AnyEstimate,
@@ -108,6 +121,7 @@ KINDS: Mapping[str, Any] = {
     "emission": Emission,
     "explanation": Explanation,
     "comparison": Comparison,
+    "report": Report,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("calibration", "cluster", "model")

@@ -58,6 +58,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.emission_table import emission_parts
     from shardwright.planner.report.estimate_table import estimate_parts
     from shardwright.planner.report.explanation_table import explanation_parts
+    from shardwright.planner.report.html.record_table import report_parts
     from shardwright.planner.report.listing_table import listing_parts
     from shardwright.planner.report.plan_table import plan_parts
     from shardwright.planner.report.style import to_text
@@ -71,6 +72,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "calibration": calibration_parts,
         "explanation": explanation_parts,
         "comparison": comparison_parts,
+        "report": report_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 
@@ -78,14 +80,15 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
 def _csv(data: Mapping[str, Any]) -> str:
     from shardwright.planner.report import rows
 
-    if data["kind"] == "plan-result":
-        return rows.csv_text(rows.plan_rows(data), rows.plan_columns(data))
-    if data["kind"] == "estimate":
-        return rows.csv_text(rows.estimate_rows(data))
-    if data["kind"] == "validation":
-        return rows.csv_text(rows.validation_rows(data))
-    if data["kind"] == "emission":
-        return rows.csv_text([{"file": name} for name in data["files"]])
+    made: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "plan-result": lambda result: rows.csv_text(rows.plan_rows(result), rows.plan_columns(result)),
+        "estimate": lambda estimate: rows.csv_text(rows.estimate_rows(estimate)),
+        "validation": lambda validation: rows.csv_text(rows.validation_rows(validation)),
+        "emission": lambda emission: rows.csv_text([{"file": name} for name in emission["files"]]),
+        "report": lambda report: rows.csv_text([{"file": name} for name in (report["file"], *report["figures"])]),
+    }
+    if data["kind"] in made:
+        return made[data["kind"]](data)
     if data["kind"] in ROWS_OF:
         return rows.csv_text(rows.flat_rows(data[ROWS_OF[data["kind"]]]))
     return rows.csv_text(rows.flat_rows(data.get("items", [data.get("item", {})])))

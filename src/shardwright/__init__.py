@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shardwright.planner.plans import Degrees as Degrees
     from shardwright.planner.problem import PricingOptions as PricingOptions
     from shardwright.planner.readers.estimating import estimate_file as estimate_file
+    from shardwright.planner.report.html.document import report as report
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
     from shardwright.planner.validation import validate as validate
@@ -39,6 +40,7 @@ _PLACES = {
     "estimate": "shardwright.planner.estimation",
     "estimate_plan": "shardwright.planner.estimation",
     "estimate_file": "shardwright.planner.readers.estimating",
+    "report": "shardwright.planner.report.html.document",
     "emit": "shardwright.planner.emit.emission",
     "explain": "shardwright.planner.explanation.explain",
     "compare": "shardwright.planner.explanation.comparison",
@@ -70,6 +72,7 @@ __all__ = [
     "load_cluster",
     "load_model",
     "plan",
+    "report",
     "topo",
     "validate",
 ]
