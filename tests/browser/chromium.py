@@ -25,13 +25,16 @@ def program():
 class Page:
     """A tab."""
 
-    def __init__(self, browser, session):
-        self._browser, self._session = browser, session
+    def __init__(self, browser, session, target):
+        self._browser, self._session, self._target = browser, session, target
         self.messages = []
         """What the page said on its console, or failed at."""
 
     def send(self, method, **params):
         return self._browser.send(method, session=self._session, **params)
+
+    def close(self):
+        self._browser.send("Target.closeTarget", targetId=self._target)
 
     def open(self, url):
         self.messages.clear()
@@ -126,7 +129,7 @@ class Browser:
     def page(self):
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = self._pages[session] = Page(self, session)
+        page = self._pages[session] = Page(self, session, target)
         for domain in ("Page", "Runtime", "Log"):
             page.send(f"{domain}.enable")
         return page

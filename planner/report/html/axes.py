@@ -1,6 +1,7 @@
 """Axes of charts: round numbers between two ends, and places on them.
 
-A chart keeps GUTTER of its width on the left for the numbers of the vertical axis and MARGIN on the right.
+A chart keeps GUTTER of its width on the left for the numbers of the vertical axis, which stand on their lines, and MARGIN on
+the right.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Scale:
     def ticks(self, count: int = 5) -> tuple[float, ...]:
         """Round numbers inside the ends."""
         if self.log:
-            return _powers(self.low, self.high)
+            return _decades(self.low, self.high)
         step = _round_step((self.high - self.low) / max(count, 1))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -58,11 +59,11 @@ def _round_step(rough: float) -> float:
     return next(step * size for step in (1, 2, 2.5, 5, 10) if step * size >= rough * (1 - 1e-9))
 
 
-def _powers(low: float, high: float) -> tuple[float, ...]:
-    """Powers of two where they are few, else of ten."""
-    base = 2 if high / low <= 2**8 else 10
-    first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
-    return tuple(float(base) ** n for n in range(first, last + 1))
+def _decades(low: float, high: float) -> tuple[float, ...]:
+    """1, 2 and 5 times powers of ten; powers of ten alone where they are many."""
+    steps = (1, 2, 5) if high / low <= 200 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return tuple(step * 10.0**n for n in powers for step in steps if low <= step * 10.0**n <= high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +101,12 @@ class Plane:
             svg.text(names[0], "100%", self.height - 4, "t small", text_anchor="end"),
         ]
         for value in self.y.ticks():
-            made.append(svg.line(svg.percent(GUTTER), self.top(value), "100%", self.top(value), "grid"))
-            y = self.top(value) + 4
-            made.append(svg.text(y_said(value), svg.percent(GUTTER - 0.01), y, "t small num", text_anchor="end"))
+            made.append(svg.line("0", self.top(value), "100%", self.top(value), "grid"))
+            made.append(svg.text(y_said(value), "0", self.top(value) - 4, "t small num"))
         for value in x_ticks or self.x.ticks():
             made.append(svg.line(self.left(value), floor, self.left(value), floor + 4, "axis"))
             made.append(svg.text(x_said(value), self.left(value), floor + 17, "t small num", text_anchor="middle"))
-        made.append(svg.line(svg.percent(GUTTER), floor, "100%", floor, "axis"))
+        made.append(svg.line("0", floor, "100%", floor, "axis"))
         return svg.many(made)
 
     def path(self, points: Sequence[tuple[float, float]], class_: str) -> Markup:

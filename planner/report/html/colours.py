@@ -1,8 +1,8 @@
 """The colours of all pictures, light and dark, as CSS.
 
 Hues are told apart by people who do not tell red from green: those of stages after Paul Tol, "Colour Schemes"
-(SRON/EPS/TN/09-002, 2021, schemes muted and light), the others from blue and orange with different lightness. No meaning hangs on colour alone: all
-is labelled, and the numbers stand below each picture.
+(SRON/EPS/TN/09-002, 2021, schemes muted and light), the others from blue and orange with different lightness. No meaning
+hangs on colour alone: all is labelled, and the numbers stand below each picture.
 
     theme(dark)       custom properties          `rules()`    classes of pictures that use them
 """
@@ -46,10 +46,10 @@ FILLS = {
     "m-logits": ("#e9bd82", "#a8642f"),
     "m-buffers": ("#7058ab", "#9c88d4"),
     "m-reserve": ("#aab3bf", "#66727f"),
-    "f-forward": ("#4a8bd2", "#5b9be0"),
-    "f-backward": ("#217a68", "#2f8f7d"),
-    "f-weight-gradient": ("#8ec9b6", "#a5dccb"),
-    "f-fold": ("#9db4d0", "#4c6a8c"),
+    "f-forward": ("#8fc0ee", "#a9d1f7"),
+    "f-backward": ("#2f68b0", "#4a83cc"),
+    "f-weight-gradient": ("#a9c98a", "#b5d8a0"),
+    "f-fold": ("#5f93cf", "#6f9fdb"),
     "q-rejected": ("#aab3bf", "#66727f"),
     "q-pruned": ("#7058ab", "#9c88d4"),
     "q-large": ("#d9772b", "#e8924c"),

@@ -30,11 +30,12 @@ def memory_picture(plan: Mapping[str, Any]) -> Picture:
     widest = max(capacity, *(memory["total_bytes"] for memory in stages))
     rows = [_row(stage, widest) for stage in plan["stages"]]
     mark = (capacity / widest, f"capacity {words.gib(capacity)} GiB")
-    peak = plan["memory"]["peak_stage"]
+    peak, lost = plan["memory"]["peak_stage"], sum(memory["total_bytes"] > memory["capacity_bytes"] for memory in stages)
+    fault = f" Too large (>): {words.many(lost, 'stage')}." if lost else ""
     return Picture(
         id="memory",
         title="Memory of each stage",
-        caption=f"GiB on the fullest rank of each stage at its own peak instant; stage {peak} is the fullest.",
+        caption=f"GiB on the fullest rank of each stage at its own peak instant; stage {peak} is the fullest.{fault}",
         data={"capacity_bytes": capacity, "stages": [{"index": s["index"], **s["memory"]} for s in plan["stages"]]},
         body=bars.drawn(rows, mark=mark),
         height=bars.height(rows, 20),
@@ -52,14 +53,14 @@ def _class(part: str) -> str:
 
 def _row(stage: Mapping[str, Any], widest: float) -> bars.Row:
     memory = stage["memory"]
-    over = memory["total_bytes"] - memory["capacity_bytes"]
-    reading = f"{words.gib(memory['total_bytes'])} of {words.gib(memory['capacity_bytes'])}"
+    over = memory["total_bytes"] > memory["capacity_bytes"]
+    ends = [name for name in stage["holds"] if name != "loss"]
     return bars.Row(
-        label=f"stage {stage['index']}" + (f" · {', '.join(stage['holds'])}" if stage["holds"] else ""),
-        reading=reading + (f", {words.gib(over)} too much" if over > 0 else ""),
+        label=f"stage {stage['index']}" + (f" · {', '.join(ends)}" if ends else ""),
+        reading=f"{words.gib(memory['total_bytes'])} {'>' if over else 'of'} {words.gib(memory['capacity_bytes'])}",
         segments=tuple(_segments(memory, widest)),
         index=stage["index"],
-        strong=over > 0,
+        strong=over,
     )
 
 

@@ -45,7 +45,9 @@ def scaling_picture(points: Sequence[Mapping[str, Any]]) -> Picture | None:
             columns=("series", "GPUs", "tokens/s", "a GPU", "of perfect", "step", "MFU"),
             rows=[_cells(one, point) for one in series for point in one["points"]],
         ),
-        note="" if len(sizes) == len(points) else f"{len(points) - len(sizes)} points have no plan that fits, see the table.",
+        note=""
+        if len(sizes) == len(points)
+        else f"No plan fits at {words.many(len(points) - len(sizes), 'point')}, see the table.",
     )
 
 

@@ -33,7 +33,7 @@ def height(data: Mapping[str, Any]) -> float:
 def drawing(data: Mapping[str, Any]) -> Markup:
     """Everything inside the root element, 1200 pixels wide."""
     rows = (_row(data, stage, index * (LANE + THIN + GAP)) for index, stage in enumerate(data["stages"]))
-    return svg.many([*rows, _axis(data)])
+    return svg.many([_axis(data), *rows])
 
 
 def _row(data: Mapping[str, Any], stage: Mapping[str, Any], top: float) -> Markup:
@@ -77,5 +77,6 @@ def _axis(data: Mapping[str, Any]) -> Markup:
         x = svg.pixels(GUTTER + share * (WIDTH - GUTTER))
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
         marks.append(svg.line(x, 0, x, bottom, "grid"))
-        marks.append(svg.text(words.seconds(share * data["step_time_s"], 4), x, bottom + 14, "t small", text_anchor=anchor))
+        said = words.seconds(share * data["step_time_s"], 4) if share else "0 s"
+        marks.append(svg.text(said, x, bottom + 14, "t small", text_anchor=anchor))
     return svg.many(marks)

@@ -82,7 +82,8 @@
   };
   const seconds = (ticks) => (ticks / drawn.ticks) * drawn.simulated_step_s;
   const said = (s, step) => {
-    const [factor, unit] = s === 0 ? [1, "s"] : s < 1e-3 ? [1e6, "µs"] : s < 1 ? [1e3, "ms"] : [1, "s"];
+    if (s === 0) return "0 s";
+    const [factor, unit] = s < 1e-3 ? [1e6, "µs"] : s < 1 ? [1e3, "ms"] : [1, "s"];
     const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10((step || s / 1000) * factor))));
     return (s * factor).toFixed(digits) + " " + unit;
   };
@@ -161,7 +162,7 @@
       else entry.runs.push([x, x + width]);
       if (span.batch !== undefined && width > LABEL_PX) {
         labels.push(make("text", { x: (x + width / 2).toFixed(1), y: top + 13, "text-anchor": "middle",
-          class: "op" + (span.cls === "f-weight-gradient" ? " op-dark" : "") }, String(span.batch)));
+          class: "op" + (span.cls === "f-backward" ? "" : " op-dark") }, String(span.batch)));
       }
     };
     row.spans.forEach(put);
@@ -201,8 +202,8 @@
     const scale = scaleOf();
     const bottom = rows.length * (LANE + THIN + GAP);
     const svg = make("svg", { width: scale.width, height: bottom + AXIS, "aria-hidden": "true" });
-    rows.forEach((row, index) => svg.append(drawRow(row, index * (LANE + THIN + GAP), scale)));
     svg.append(...drawAxis(bottom, scale));
+    rows.forEach((row, index) => svg.append(drawRow(row, index * (LANE + THIN + GAP), scale)));
     box.replaceChildren(svg);
     box.dataset.start = view.start;
     box.dataset.end = view.end;
