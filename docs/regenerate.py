@@ -14,6 +14,8 @@ and comments on the line before a block:
     <!-- recorded -->         slow, or needs data that is not part of the project: run with --recorded only, and dated
     <!-- not run -->          for the eye only
 
+A picture `![...](pictures/NAME.svg)` of a page is the file of that name that the page's commands wrote, if they wrote one.
+
 Recorded blocks find the measured runs as `measured_runs.csv`, and the whole folder as `reference`, if
 SHARDWRIGHT_REFERENCE_DATA names a folder holding `ground_truth/measured_runs.csv`. tests/docs compares every block that is
 not recorded with what it prints now.
@@ -38,6 +40,7 @@ REFERENCE = "SHARDWRIGHT_REFERENCE_DATA"
 BLOCK = re.compile(
     r"(?P<marks>(?:^<!--[^\n]*-->\n)*)^(?P<open>```(?P<kind>[a-z]*)\n)(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+PICTURE = re.compile(r"!\[[^\]]*\]\((pictures/[\w-]+\.svg)\)")
 MARK = re.compile(r"<!-- ([a-z ]+?)(?:: (.*?))? -->")
 DATED = re.compile(r"  # \d{4}-\d\d-\d\d$")
 VOLATILE = re.compile(r'("(?:wall_s|cpu_s)": )[0-9.e-]+')
@@ -149,8 +152,14 @@ def same(first: str, second: str) -> bool:
     return VOLATILE.sub(r"\1*", first) == VOLATILE.sub(r"\1*", second)
 
 
-def regenerated(text: str, recorded: bool) -> str:
-    """A page with everything printed anew."""
+def drawn(text: str, run: Callable[..., str]) -> dict[str, str]:
+    """The pictures of a page that its commands wrote, as they are now."""
+    found = {name: run("bash", "-c", f"test ! -f {name} || cat {name}") for name in PICTURE.findall(text)}
+    return {name: content for name, content in found.items() if content}
+
+
+def regenerated(text: str, recorded: bool, pictures: dict[str, str] | None = None) -> str:
+    """A page with everything printed anew; `pictures` takes those its commands wrote."""
     last_program = ""
     with workplace(text) as run:
 
@@ -166,7 +175,10 @@ def regenerated(text: str, recorded: bool) -> str:
                 body = printed(_dated(block), run)
             return f"{found['marks']}{found['open']}{block.body if same(body, block.body) else body}```"
 
-        return BLOCK.sub(renewed, text)
+        made = BLOCK.sub(renewed, text)
+        if pictures is not None:
+            pictures.update(drawn(text, run))
+        return made
 
 
 def _dated(block: Block) -> Block:
@@ -184,7 +196,11 @@ def main() -> int:
     given = parser.parse_args()
     for page in given.files or pages():
         before = page.read_text(encoding="utf-8")
-        after = regenerated(before, given.recorded)
+        pictures: dict[str, str] = {}
+        after = regenerated(before, given.recorded, pictures)
+        for name, content in pictures.items():
+            (page.parent / name).parent.mkdir(exist_ok=True)
+            (page.parent / name).write_text(content, encoding="utf-8")
         if after != before:
             page.write_text(after, encoding="utf-8")
             sys.stdout.write(f"{page.name} changed\n")

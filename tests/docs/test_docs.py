@@ -64,6 +64,8 @@ def test_page_shows_what_is_printed(page: Path) -> None:
             elif block.kind == "console" and block.runs and "recorded" not in block.marks:
                 now = tool.printed(block, run)
                 assert tool.same(now, block.body), f"{RENEW}\n{now}"
+        for name, content in tool.drawn(text, run).items():
+            assert (page.parent / name).read_text(encoding="utf-8") == content, f"{RENEW}: {name}"
 
 
 def test_examples_are_there() -> None:
