@@ -1,14 +1,16 @@
 """Runs emitted packages on gloo: torch is imported once, then each rank of each bundle is a fork.
 
-    python fork_runner.py JOBS.json
+    python fork_runner.py JOBS.json [MODULE ...]
 
-The file holds [[folder, ranks], ...]; one line of JSON is printed, a mapping of codes, report and error for each.
+The file holds [[folder, ranks], ...]; modules are imported before the first fork as well. One line of JSON is printed, a
+mapping of codes, report and error for each.
 
 Nothing may start a thread before the forks, so this runs in a process of its own.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -74,6 +76,8 @@ def main() -> None:
     import torch.distributed.pipelining
     import torch.distributed.tensor.parallel  # noqa: F401 - imported once, for all forks
 
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
     jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     done = [run(folder, ranks) for folder, ranks in jobs]
     sys.stdout.write(json.dumps(done) + "\n")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -111,67 +112,91 @@ def test_whole_gradients_without_zero_are_refused(tmp_path: Path) -> None:
 
 
 deepspeed = [
-    pytest.mark.slow,
+    pytest.mark.frameworks,
+    pytest.mark.deepspeed,
     pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs deepspeed"),
 ]
 
 
-def small(folder: Path, degrees: Degrees, model: dict[str, Any], precision: str = "fp32", gpus: int = RANKS) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The bundle of one plan of a small model."""
+
+    name: str
+    degrees: Degrees
+    ranks: int = RANKS
+    model: dict[str, Any] = field(default_factory=lambda: DENSE)
+    precision: str = "fp32"
+    tolerance: float = 1e-4
+
+    @property
+    def alone(self) -> str:
+        """The run of a single process on the same model."""
+        return f"alone-{self.model['name']}"
+
+
+RUNS = (
+    *(Run(name=f"zero-{zero}", degrees=Degrees(zero=zero)) for zero in range(4)),
+    *(Run(name=f"recompute-{z}", degrees=Degrees(zero=z, recompute="full", recompute_layers=3)) for z in (1, 3)),
+    *(Run(name=f"bf16-{zero}", degrees=Degrees(zero=zero), precision="bf16", tolerance=3e-2) for zero in (1, 3)),
+    Run(name="experts-3", degrees=Degrees(zero=3), model=MOE),
+    Run(name="four-ranks", degrees=Degrees(zero=2), ranks=4),
+)
+ALONE = tuple(Run(name=f"alone-{model['name']}", degrees=Degrees(zero=0), model=model, ranks=1) for model in (DENSE, MOE))
+
+
+def small(folder: Path, run: Run) -> Path:
     """The bundle of a small model."""
-    options = PricingOptions(framework="deepspeed", precision=precision, gpus=gpus)
-    graph = model_from_dict(model)
-    priced = estimate(graph, "dgx-h100:1", seq_len=64, global_batch=8, degrees=degrees, options=options).to_dict()
+    options = PricingOptions(framework="deepspeed", precision=run.precision, gpus=run.ranks)
+    graph = model_from_dict(run.model)
+    priced = estimate(graph, "dgx-h100:1", seq_len=64, global_batch=8, degrees=run.degrees, options=options).to_dict()
     emitted(folder, priced, target="deepspeed", launch={"steps": STEPS})
     return folder
 
 
-def losses(folder: Path) -> list[float]:
-    """What the bundle prints under torchrun."""
-    extensions = os.environ.get("TORCH_EXTENSIONS_DIR", str(folder.parents[1] / "extensions"))  # one build for all tests
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": extensions, "PATH": path}
-    done = subprocess.run(
-        ["bash", str(folder / "launch.sh")], env=env, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    report = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"losses"')))
-    found: list[float] = report["losses"]
-    return found
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    home = tmp_path_factory.mktemp("runs")
+    everything = (*ALONE, *RUNS)
+    jobs = [(str(small(home / run.name, run)), run.ranks) for run in everything]
+    (home / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    runner = str(Path(__file__).with_name("fork_runner.py"))
+    command = [sys.executable, "-W", "ignore", runner, str(home / "jobs.json"), "deepspeed"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {run.name: report for run, report in zip(everything, found, strict=True)}
 
 
 class TestRuns:
-    """Real DeepSpeed on CPU."""
+    """Real DeepSpeed on CPU: every rank a fork of one process that has imported it."""
 
     pytestmark = deepspeed
 
-    @pytest.fixture(scope="class")
-    def alone(self, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-        return losses(small(tmp_path_factory.mktemp("alone") / "bundle", Degrees(zero=0), DENSE, gpus=1))
+    @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+    def test_losses_are_those_of_a_single_process(self, reports: dict[str, dict[str, Any]], run: Run) -> None:
+        made, alone = reports[run.name], reports[run.alone]
+        assert made["codes"] == [0] * run.ranks, made["error"]
+        assert made["report"]["losses"] == pytest.approx(alone["report"]["losses"], abs=run.tolerance)
+        assert len({round(loss, 4) for loss in alone["report"]["losses"]}) == STEPS
 
-    @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-    def test_every_stage_trains_as_one_process(self, tmp_path: Path, alone: list[float], zero: int) -> None:
-        assert losses(small(tmp_path / "bundle", Degrees(zero=zero), DENSE)) == pytest.approx(alone, abs=1e-4)
-        assert len({round(loss, 4) for loss in alone}) == STEPS
-
-    @pytest.mark.parametrize("zero", [1, 3])
-    def test_recomputing_changes_nothing(self, tmp_path: Path, alone: list[float], zero: int) -> None:
-        degrees = Degrees(zero=zero, recompute="full", recompute_layers=3)
-        assert losses(small(tmp_path / "bundle", degrees, DENSE)) == pytest.approx(alone, abs=1e-4)
-
-    @pytest.mark.parametrize("zero", [1, 3])
-    def test_bf16_comes_near(self, tmp_path: Path, alone: list[float], zero: int) -> None:
-        assert losses(small(tmp_path / "bundle", Degrees(zero=zero), DENSE, precision="bf16")) == pytest.approx(alone, abs=3e-2)
-
-    def test_experts_under_zero_3(self, tmp_path: Path) -> None:
-        one, two = (small(tmp_path / str(n), Degrees(zero=3 if n > 1 else 0), MOE, gpus=n) for n in (1, 2))
-        assert losses(two) == pytest.approx(losses(one), abs=1e-4)
-
-    def test_another_world_is_refused(self, tmp_path: Path) -> None:
-        folder = small(tmp_path / "bundle", Degrees(zero=1), DENSE)
+    @pytest.mark.parametrize("started", [RANKS, 1], ids=["planned", "another"])
+    def test_the_bundle_starts_under_torchrun(self, tmp_path: Path, started: int) -> None:
+        """By its launch script; another world than the planned one is refused."""
+        folder = small(tmp_path / "bundle", Run(name="launched", degrees=Degrees(zero=1)))
         launch = folder / "launch.sh"
-        launch.write_text(launch.read_text(encoding="utf-8").replace("gpus_per_node=2", "gpus_per_node=1"), encoding="utf-8")
-        with pytest.raises(AssertionError, match="planned for 2 processes, started with 1"):
-            losses(folder)
+        text = launch.read_text(encoding="utf-8")
+        assert "gpus_per_node=2" in text
+        launch.write_text(text.replace("gpus_per_node=2", f"gpus_per_node={started}"), encoding="utf-8")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path}
+        done = subprocess.run(["bash", str(launch)], env=env, capture_output=True, text=True, timeout=300, check=False)
+        if started != RANKS:
+            assert done.returncode != 0
+            assert f"planned for {RANKS} processes, started with {started}" in done.stderr
+            return
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert len(json.loads(next(x for x in done.stdout.splitlines() if x.startswith('{"losses"')))["losses"]) == STEPS
 
 
 def checked(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ ds_config.json is DeepSpeed's configuration, config.yaml (JSON, which is YAML) t
 the weights at the start are the same whatever the ZeRO stage and the number of ranks.
 """
 
+import importlib
 import json
 import os
 import pathlib
@@ -52,8 +53,17 @@ def started():
     device = f"cuda:{os.environ['LOCAL_RANK']}" if accelerated else "cpu"
     if accelerated:
         torch.cuda.set_device(device)
+    else:
+        with_gloo_alone()
     deepspeed.init_distributed(dist_backend="nccl" if accelerated else "gloo", auto_mpi_discovery=False)
     return device
+
+
+def with_gloo_alone():
+    """Leaves all exchanges between CPUs to gloo: DeepSpeed would compile one of its own first, for minutes."""
+    backend = importlib.import_module("deepspeed.comm.torch")  # as an attribute it is torch itself
+    if hasattr(backend, "build_shm_op"):
+        backend.build_shm_op = lambda: None
 
 
 def step(engine, tokens, labels, count):
