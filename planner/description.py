@@ -23,8 +23,6 @@ from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, FloatArray, I
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
-from shardwright.planner.rules.target_schedules import SCHEDULES_OF, target_of_stack
-from shardwright.planner.rules.versions import target_of
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.spending import Spending
 
@@ -62,7 +60,6 @@ def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) 
             "sources": sources_record(problem),
             "warnings": warnings_of(problem, batch, prices, index),
         }
-        record["warnings"] += priced_elsewhere(problem, record)
         record["account"] = account_record(context, batch, key, prices, index, record)
         add_memory_violation(record)
         records.append(record)
@@ -283,16 +280,6 @@ def warnings_of(problem: Problem, batch: PlanBatch, prices: Prices, index: int) 
     if 0.95 * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:
         made.append("memory is above 95 % of the device: such runs fail now and then")
     return made
-
-
-def priced_elsewhere(problem: Problem, record: Record) -> list[str]:
-    """That the target whose facts price a plan does not run its schedule; its own rules say so where it is the one named."""
-    target, schedule = target_of_stack(problem), record["parallel"]["schedule"]
-    if target in {None, target_of(problem.framework)} or schedule in SCHEDULES_OF[str(target)] or record["parallel"]["pp"] == 1:
-        return []
-    able = ", ".join(record["expressible_by"])
-    which = f"it can be launched by {able}: name one by --framework" if able else "no target can launch it"
-    return [f"priced with the facts of {problem.stack.id}, a stack of {target}, which has no schedule {schedule}; {which}"]
 
 
 def add_memory_violation(record: Record) -> None:

@@ -23,6 +23,8 @@ from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
+from shardwright.planner.launchability import with_targets
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees, PlanBatch
 from shardwright.planner.problem import (
     Assumption,
@@ -32,7 +34,6 @@ from shardwright.planner.problem import (
     corrections_from,
     problem_from_inputs,
 )
-from shardwright.planner.schedules.registry import is_folded
 from shardwright.planner.settling import Settled, settle
 
 
@@ -103,7 +104,7 @@ def estimate(
 
 def estimate_problem(problem: Problem, degrees: Degrees, settings: Mapping[str, Any] | None = None) -> Estimate:
     """Prices one plan of a problem; `settings` as `estimate_degrees` takes them."""
-    return _finished(problem, estimate_degrees(problem, degrees, settings))
+    return Estimate(data=_finished(problem, estimate_degrees(problem, degrees, settings)))
 
 
 def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, options: PricingOptions | None = None) -> Estimate:
@@ -117,6 +118,13 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     Raises:
         ShardwrightError: the file is damaged, or has no such rank.
     """
+    return Estimate(data=repriced(source, rank=rank, options=options)[1])
+
+
+def repriced(
+    source: str | Path | Mapping[str, Any], *, rank: int = 1, options: PricingOptions | None = None
+) -> tuple[Problem, Record]:
+    """A saved plan as `estimate_plan` prices it, with the problem it was made for."""
     from shardwright.planner.schema import plan_of, read_result
 
     document = read_result(source)
@@ -130,7 +138,7 @@ def estimate_plan(source: str | Path | Mapping[str, Any], *, rank: int = 1, opti
     if not (options and options.overrides):
         _check_unchanged(saved["parallel"], record["parallel"])
         record |= {"placement": saved["placement"]} if saved.get("placement") else {}
-    return _finished(problem, record)
+    return problem, _finished(problem, record)
 
 
 def _with_saved_origins(problem: Problem, saved: Sequence[Mapping[str, Any]]) -> tuple[Assumption, ...]:
@@ -156,35 +164,6 @@ def _check_unchanged(saved: Mapping[str, Any], priced: Mapping[str, Any]) -> Non
                 where=f"--plan: parallel.{name}",
                 hint="change tp, pp, cp, micro_batch or the batch instead; this follows from them",
             )
-
-
-def degrees_of(saved: Mapping[str, Any]) -> Degrees:
-    """The plan of an ESTIMATE record."""
-    parallel = saved["parallel"]
-    mode = parallel["recompute"]["mode"]
-    largest = max((_stage_layers(stage) for stage in saved["stages"]), default=0)
-    covered = parallel["recompute"]["layers"]
-    return Degrees(
-        **{name: parallel[name] for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch")},
-        zero=parallel["zero_stage"],
-        schedule=parallel["schedule"],
-        sequence_parallel=parallel["sequence_parallel"],
-        recompute=mode,
-        recompute_layers=covered if mode == "full" and covered < largest else None,
-        layers_per_stage=chunk_layers(saved["stages"], parallel) or None,
-    )
-
-
-def _stage_layers(stage: Mapping[str, Any]) -> int:
-    return sum(span[1] - span[0] + 1 for span in stage["layers"] if span)
-
-
-def chunk_layers(stages: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]) -> tuple[int, ...]:
-    """Layers of each chunk in the order they run: every second round comes back where chunks stand on ranks like a V."""
-    folded = is_folded(parallel["schedule"])
-    rounds = [list(stages)[:: -1 if folded and v % 2 else 1] for v in range(parallel["vpp"])]
-    spans = [stage["layers"][v] for v, ordered in enumerate(rounds) for stage in ordered]
-    return tuple(span[1] - span[0] + 1 if span else 0 for span in spans)
 
 
 def estimate_degrees(problem: Problem, degrees: Degrees, settings: Mapping[str, Any] | None = None) -> Record:
@@ -239,8 +218,10 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     }
 
 
-def _finished(problem: Problem, record: Record) -> Estimate:
+def _finished(problem: Problem, record: Record) -> Record:
+    """The document of one plan."""
     if record["predicted"] and not math.isfinite(record["predicted"]["step_time_s"]):
         raise InvalidValueError("the inputs give no finite step time", hint="look for figures that are far too small or large")
     head: Record = {"schema_version": 1, "kind": "estimate", "inputs": problem.to_inputs(), **problem_summary(problem)}
-    return Estimate(data=head | {"assumptions": [a.to_dict() for a in problem.assumptions]} | record)
+    (record,) = with_targets(problem, [record])
+    return head | {"assumptions": [a.to_dict() for a in problem.assumptions]} | record

@@ -9,22 +9,21 @@ framework's own parser, in the user's environment), `plan.json` (the plan and it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shardwright.errors import UnsupportedError, unknown_name
 from shardwright.planner.emit.base import File, Launcher, Program, Refusal, Request, Target
 from shardwright.planner.emit.bundle import check_folder, write_bundle
+from shardwright.planner.emit.expressing import for_version, refusals
 from shardwright.planner.emit.launchers.node import LAUNCH, node_script
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.readme import readme
 from shardwright.planner.emit.registry import LAUNCHERS, TARGETS
 from shardwright.planner.emit.request import read_request
-from shardwright.planner.estimation import estimate_plan
-from shardwright.planner.rules.versions import checked_version, target_of
-from shardwright.planner.settling import settle
+from shardwright.planner.estimation import repriced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +77,8 @@ def emit(
     chosen, starter = _target(target), _launcher(launcher)
     place = Path(folder)
     check_folder(place, force=force)
-    record = estimate_plan(source, rank=rank).to_dict()
-    request = _for_version(read_request(record, options or LaunchOptions()), chosen, version)
+    problem, record = repriced(source, rank=rank)
+    request = for_version(read_request(record, options or LaunchOptions(), problem), chosen, version)
     files = bundle_files(request, chosen, starter) | {"plan.json": File(text=json_text(record))}
     written = write_bundle(place, files, force=force)
     return Emission(data=_record(request, chosen, starter, place, written))
@@ -91,9 +90,7 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
     Raises:
         UnsupportedError: the target cannot express the plan.
     """
-    _refuse(target, (*_rule_refusals(request, target), *target.refusals(request)))
-    if target.settings is not None:
-        _refuse(target, _rule_refusals(request, target, target.settings(request)))
+    _refuse(target, refusals(request, target))
     program = target.program(request)
     return {
         **program.files,
@@ -137,20 +134,6 @@ def _launcher(name: str) -> Launcher:
     if name not in LAUNCHERS:
         raise unknown_name("launcher", name, LAUNCHERS, where="--launcher")
     return LAUNCHERS[name]
-
-
-def _for_version(request: Request, target: Target, asked: str | None) -> Request:
-    """The request for a release: the one asked for, else the one the plan was made for, else the newest."""
-    planned = request.version if target_of(request.problem.framework) == target.id else None
-    version = checked_version(target.id, asked or planned or None)
-    return replace(request, version=str(version))
-
-
-def _rule_refusals(request: Request, target: Target, settings: Mapping[str, Any] | None = None) -> tuple[Refusal, ...]:
-    """What the target's own rules say of the plan in that release, and of what its files set."""
-    problem = replace(request.problem, framework=target.id, target_version=request.version)
-    found = settle(problem, request.degrees, settings).violations
-    return tuple(Refusal(field=v["rule"], message=v["message"], remedy=v["remedy"]) for v in found)
 
 
 def _record(request: Request, target: Target, launcher: Launcher, folder: Path, files: tuple[str, ...]) -> dict[str, Any]:

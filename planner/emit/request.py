@@ -1,4 +1,4 @@
-"""From a saved result to a `Request`: the plan is priced again from its file, and refused unless it is feasible."""
+"""From a priced plan to a `Request`; one that is not feasible is refused."""
 
 from __future__ import annotations
 
@@ -11,23 +11,42 @@ from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.emit.base import Machines, Request
 from shardwright.planner.emit.options import LaunchOptions
-from shardwright.planner.estimation import chunk_layers, degrees_of
-from shardwright.planner.problem import problem_from_inputs
+from shardwright.planner.plan_records import chunk_layers, degrees_of
+from shardwright.planner.problem import Problem, problem_from_inputs
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 
 
-def read_request(record: Mapping[str, Any], options: LaunchOptions) -> Request:
+def read_request(record: Mapping[str, Any], options: LaunchOptions, problem: Problem | None = None) -> Request:
     """The request of a priced plan; its version is the one it was planned for, empty for none.
+
+    Args:
+        record: an ESTIMATE with its inputs.
+        options: what the launcher is told.
+        problem: the problem of the inputs, where it is at hand.
 
     Raises:
         ShardwrightError: the plan breaks a rule or does not fit; it trains adapters.
     """
     _check_feasible(record)
-    inputs, parallel = record["inputs"], record["parallel"]
+    _check_whole_model(record["inputs"]["training"])
+    return request_of(problem or _problem_of(record), record["inputs"], record, options)
+
+
+def _problem_of(record: Mapping[str, Any]) -> Problem:
+    return problem_from_inputs(record["inputs"], world_size=record["parallel"]["world_size"])
+
+
+def request_of(problem: Problem, inputs: Mapping[str, Any], record: Mapping[str, Any], options: LaunchOptions) -> Request:
+    """The request of a plan that has stages, feasible or not.
+
+    Raises:
+        ShardwrightError: it takes a part of a node, or its hosts are none.
+    """
+    parallel = record["parallel"]
     return Request(
         spec=ModelSpec.from_dict(inputs["model"]),
-        training=_whole_model(inputs["training"]),
+        training=inputs["training"],
         parallel=parallel,
         chunks=chunk_layers(record["stages"], parallel),
         stack=inputs["calibration"]["inline"]["stack"],
@@ -35,7 +54,7 @@ def read_request(record: Mapping[str, Any], options: LaunchOptions) -> Request:
         version=inputs["search"].get("target_version") or "",
         launch=options,
         plan_id=digest({"parallel": parallel, "stages": [stage["layers"] for stage in record["stages"]]})[:8],
-        problem=problem_from_inputs(inputs, world_size=parallel["world_size"]),
+        problem=problem,
         degrees=degrees_of(record),
     )
 
@@ -49,14 +68,13 @@ def _check_feasible(record: Mapping[str, Any]) -> None:
     )
 
 
-def _whole_model(training: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_whole_model(training: Mapping[str, Any]) -> None:
     for name, what in (("lora", "adapters"), ("freeze", "frozen modules"), ("length_histogram", "packed documents")):
         if training.get(name):
             message = f"the plan has {what}; launch files for them are not written"
             raise UnsupportedError(
                 message, where=f"inputs.training.{name}", hint="plan without them, or write the files by hand"
             )
-    return training
 
 
 def _machines(cluster: Mapping[str, Any], world_size: int, record: Mapping[str, Any], options: LaunchOptions) -> Machines:

@@ -1,4 +1,7 @@
-"""Names of pipeline schedules in torch.distributed.pipelining, which torchtitan takes as well."""
+"""Names of pipeline schedules in torch.distributed.pipelining, and which of them torchtitan takes as well.
+
+ZB-H1 is torch's interleaved zero bubble with one stage a rank: torch takes that, torchtitan wants two or more.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ SCHEDULES: Mapping[str, str] = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
     "interleaved-1f1b": "Interleaved1F1B",
+    "zb-h1": "InterleavedZeroBubble",
     "zb-v": "ZBVZeroBubble",
     "dualpipe-v": "DualPipeV",
 }
+TITAN_SCHEDULES: Mapping[str, str] = {name: said for name, said in SCHEDULES.items() if name != "zb-h1"}

@@ -15,7 +15,8 @@ import numpy as np
 from shardwright.hardware.cluster import Cluster
 from shardwright.models.dtypes import OPTIMIZERS
 from shardwright.planner.description import Record
-from shardwright.planner.estimation import degrees_of, estimate_degrees
+from shardwright.planner.estimation import estimate_degrees
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
 from shardwright.planner.search.finalists import settled

@@ -10,7 +10,7 @@ faster. The space holds uniform degrees and as-even-as-possible splits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,10 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.description import Record, problem_summary
 from shardwright.planner.estimation import estimate_batch
+from shardwright.planner.launchability import with_targets
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
+from shardwright.planner.rules.versions import target_of
 from shardwright.planner.search.finalists import least_s, settled
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
@@ -176,9 +178,9 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
     made, rows, groups = settled(made, problem, search.top, search.tie_percent / 100, near=search.effort != "scan")
     inputs = problem.to_inputs()
     inputs["search"] |= search.to_dict()
-    plans = _described(problem, made, rows)
-    for rank, (record, group) in enumerate(zip(plans, groups, strict=True), start=1):
-        record |= {"rank": rank, "tie_group": int(group), "id": plan_id(record)}
+    plans = launchable_first(problem, _described(problem, made, rows), groups)
+    for rank, record in enumerate(plans, start=1):
+        record |= {"rank": rank, "id": plan_id(record)}
         record["placement"] = placement_record(record, problem.cluster, limit=_placing(search, rank))
     misses = [] if plans else _near_misses(problem, search, made)
     return {
@@ -192,6 +194,13 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         **({"pareto": points(_described(problem, made, front(problem, made)), plan_id)} if search.pareto else {}),
         "near_misses": misses,
     }
+
+
+def launchable_first(problem: Problem, plans: Sequence[Record], groups: IntArray) -> list[Record]:
+    """The plans with their tie groups; inside one, those that no target writes (or not the one that is named) come last."""
+    named = target_of(problem.framework)
+    marked = [record | {"tie_group": int(group)} for record, group in zip(plans, groups, strict=True)]
+    return sorted(marked, key=lambda r: (r["tie_group"], not (named in r["expressible_by"] if named else r["expressible_by"])))
 
 
 def _near_misses(problem: Problem, search: SearchOptions, made: Scan) -> list[Record]:
@@ -235,7 +244,8 @@ def _described(problem: Problem, made: Scan, rows: IntArray) -> list[Record]:
         return []
     batch = made.batch.take(np.asarray(rows))
     used, split = np.unique(batch.split, return_inverse=True)
-    return estimate_batch(problem, replace(batch, split=split), [made.splits[index] for index in used])
+    records = estimate_batch(problem, replace(batch, split=split), [made.splits[index] for index in used])
+    return with_targets(problem, records)
 
 
 def _version() -> str:

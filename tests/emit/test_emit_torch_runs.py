@@ -86,6 +86,8 @@ CASES = (
     Case(name="experts-cp-tp", ranks=8, degrees=Degrees(ep=4, cp=2, tp=2), model=MOE),
     Case(name="latent-ep", ranks=4, degrees=Degrees(ep=2, pp=2), model=LATENT),
     Case(name="v-shaped", ranks=4, degrees=Degrees(pp=2, vpp=2, zero=2), change={"schedule": "ZBVZeroBubble"}),
+    Case(name="zb-h1", ranks=2, degrees=Degrees(pp=2, schedule="zb-h1")),
+    Case(name="zb-h1-dp", ranks=8, degrees=Degrees(pp=4, zero=2, schedule="zb-h1")),
     Case(name="fp16-ddp", ranks=2, degrees=Degrees(zero=0), precision="fp16"),
     Case(name="fp16-fsdp", ranks=2, degrees=Degrees(zero=3), precision="fp16"),
     Case(name="fp16-pipeline", ranks=2, degrees=Degrees(pp=2), precision="fp16"),

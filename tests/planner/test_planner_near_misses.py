@@ -8,7 +8,8 @@ import pytest
 from shardwright.errors import ConflictError
 from shardwright.hardware.catalog import load_cluster
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS
-from shardwright.planner.estimation import degrees_of, estimate_degrees
+from shardwright.planner.estimation import estimate_degrees
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import SearchOptions

@@ -7,7 +7,8 @@ import pytest
 
 from shardwright.documents import rounded
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, UnknownNameError
-from shardwright.planner.estimation import degrees_of, estimate, estimate_degrees, estimate_plan
+from shardwright.planner.estimation import estimate, estimate_degrees, estimate_plan
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem, problem_from_inputs
 from shardwright.planner.report.folder import write_result

@@ -218,7 +218,7 @@ def able(**fields):
         ({"zero": 1, "tp": 2}, {"megatron", "megatron-bridge"}),
         ({"zero": 3, "tp": 2, "sequence_parallel": False}, {"megatron", "megatron-bridge", "torchrun"}),
         ({"zero": 1, "pp": 2, "schedule": "gpipe"}, set()),
-        ({"zero": 1, "pp": 2}, {"megatron", "megatron-bridge", "deepspeed"}),
+        ({"zero": 1, "pp": 2}, {"megatron", "megatron-bridge"}),
         ({"zero": 3, "pp": 2, "schedule": "gpipe"}, {"torchtitan", "torchrun"}),
         ({"zero": 3, "pp": 2, "schedule": "zb-h1"}, {"torchrun"}),
         ({"zero": 3, "pp": 2, "schedule": "zb-v"}, {"torchtitan", "torchrun"}),
@@ -228,7 +228,7 @@ def able(**fields):
         ({"zero": 1, "pp": 2, "schedule": "zb-v"}, set()),
         ({"zero": 1, "pp": 2, "vpp": 2}, {"megatron", "megatron-bridge"}),
         ({"zero": 3, "recompute": "full", "recompute_layers": 8}, {"megatron", "megatron-bridge", "torchrun", "deepspeed"}),
-        ({"model": "mixtral-8x7b", "zero": 3, "tp": 4, "ep": 2, "etp": 2}, {"megatron", "megatron-bridge", "torchrun"}),
+        ({"model": "mixtral-8x7b", "zero": 3, "tp": 4, "ep": 2, "etp": 2}, {"megatron", "megatron-bridge"}),
         ({"model": "mixtral-8x7b", "zero": 1, "tp": 2, "etp": 2, "sequence_parallel": False}, set()),
     ],
 )
@@ -248,11 +248,12 @@ FRAMEWORKS = {"megatron": "megatron", "torchtitan": "torchtitan", "pytorch": "to
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_named_framework_gets_only_plans_it_can_launch(framework):
-    options = PricingOptions(framework=framework)
-    data = plan("gpt2", "dgx-h100:1", seq_len=1024, global_batch=16, options=options, search=SearchOptions(top=20)).data
-    assert data["plans"]
-    assert all(FRAMEWORKS[framework] in record["expressible_by"] for record in data["plans"])
+def test_a_named_framework_keeps_its_rules_and_ranks_first_what_it_writes(framework):
+    options, target = PricingOptions(framework=framework), FRAMEWORKS[framework]
+    data = plan("qwen3-0.6b", "dgx-h100:1", seq_len=1024, global_batch=16, options=options, search=SearchOptions(top=20)).data
+    assert target in data["plans"][0]["expressible_by"]
+    written = [(record["tie_group"], target not in record["expressible_by"]) for record in data["plans"]]
+    assert written == sorted(written)
     named = {rule.id for rule in TARGET_RULES if FRAMEWORKS[framework] in rule.targets}
     assert named & set(data["search"]["rejected"])
     assert not ({rule.id for rule in TARGET_RULES} - named) & set(data["search"]["rejected"])

@@ -135,6 +135,7 @@ _OTHERS: Mapping[str, tuple[tuple[str, str], _Convert]] = {
     "overlap-param-gather": (("ddp", "overlap_param_gather"), _on),
     "num-distributed-optimizer-instances": (("ddp", "num_distributed_optimizer_instances"), _whole),
     "grad-reduce-in-bf16": (("precision", "grad_reduce_in_fp32"), _off),
+    "accumulate-allreduce-grads-in-fp32": (("precision", "grad_reduce_in_fp32"), _on),
     "ckpt-format": (("checkpoint", "ckpt_format"), _text),
     "optimizer": (("optimizer", "optimizer"), _text),
     "lr": (("optimizer", "lr"), _real),

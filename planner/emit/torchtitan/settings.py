@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from shardwright.planner.emit.base import Request
-from shardwright.planner.emit.torch_schedules import SCHEDULES
+from shardwright.planner.emit.torch_schedules import TITAN_SCHEDULES
 
 ROTATE_METHODS = {"p2p": "alltoall", "allgather": "allgather"}
 
@@ -100,7 +100,7 @@ def _pipeline(request: Request) -> dict[str, Any]:
     if not in_tokens(request.version):
         size = {"pipeline_parallel_microbatch_size": parallel["micro_batch"]}
     return {
-        "pipeline_parallel_schedule": SCHEDULES[parallel["schedule"]],
+        "pipeline_parallel_schedule": TITAN_SCHEDULES[parallel["schedule"]],
         "module_fqns_per_model_part": stage_modules(request.chunks, "output" if is_toml(request.version) else "lm_head"),
         **size,
     }

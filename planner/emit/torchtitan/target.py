@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word, literal
 from shardwright.planner.emit.templating import template
-from shardwright.planner.emit.torch_schedules import SCHEDULES
+from shardwright.planner.emit.torch_schedules import TITAN_SCHEDULES
 from shardwright.planner.emit.torchtitan.flavors import Flavor, flavor_names, flavor_of
 from shardwright.planner.emit.torchtitan.module_file import FUNCTION, MODULE, module_config
 from shardwright.planner.emit.torchtitan.settings import ROTATE_METHODS, is_toml
@@ -66,8 +66,8 @@ def _model_refusals(request: Request) -> tuple[Refusal, ...]:
 
 def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
     parallel, found = request.parallel, list[Refusal]()
-    if parallel["schedule"] not in SCHEDULES:
-        message = f"no schedule {parallel['schedule']}; there are {', '.join(SCHEDULES)}"
+    if parallel["schedule"] not in TITAN_SCHEDULES:
+        message = f"no schedule {parallel['schedule']}; there are {', '.join(TITAN_SCHEDULES)}"
         found.append(Refusal(field="parallel.schedule", message=message, remedy="plan with --fix schedule=1f1b"))
     if parallel["cp"] > 1 and parallel["cp_comm"] not in ROTATE_METHODS:
         message = f"context parallelism by {parallel['cp_comm']}; there are {', '.join(ROTATE_METHODS)}"
@@ -99,7 +99,7 @@ _CANNOT = {
     "target_version": "0.1",
     "model": "shapes that torchtitan holds no flavor of",
     "model.mtp_layers": "multi-token prediction",
-    "parallel.schedule": f"other than {', '.join(SCHEDULES)}",
+    "parallel.schedule": f"other than {', '.join(TITAN_SCHEDULES)}",
     "parallel.cp_comm": f"other than {', '.join(ROTATE_METHODS)}",
     "parallel.sequence_parallel": "off with tp above 1",
     "parallel.offload": "offload of any kind",
