@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.planner.cost.stages import SPLIT_KINDS, even_chunks
-from shardwright.planner.estimation import chunk_layers
+from shardwright.planner.plan_records import chunk_layers
 from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, RECOMPUTED_SHARE, BoolArray, Degrees, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import Columns

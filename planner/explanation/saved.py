@@ -20,7 +20,8 @@ from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.operators import unit_tables
 from shardwright.planner.cost.pricing import Context, Prices, make_context, price
 from shardwright.planner.cost.stages import fold
-from shardwright.planner.estimation import degrees_of, estimate_plan
+from shardwright.planner.estimation import estimate_plan
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem, problem_from_inputs
 from shardwright.planner.schema import read_result

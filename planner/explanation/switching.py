@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.errors import ShardwrightError
-from shardwright.planner.estimation import degrees_of
 from shardwright.planner.explanation.saved import Priced, Record, Saved, priced
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import FloatArray
 from shardwright.planner.problem import Problem, problem_from_inputs
 

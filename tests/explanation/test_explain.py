@@ -10,12 +10,13 @@ import pytest
 
 import shardwright
 from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError, UnknownNameError
-from shardwright.planner.estimation import degrees_of, estimate_degrees, estimate_plan
+from shardwright.planner.estimation import estimate_degrees, estimate_plan
 from shardwright.planner.explanation.explain import explain
 from shardwright.planner.explanation.knobs import change_text, degrees_at, point_of, turned
 from shardwright.planner.explanation.roofline import loads
 from shardwright.planner.explanation.saved import priced, read_saved
 from shardwright.planner.explanation.switching import LIMIT, NEAR
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.problem import PricingOptions, problem_from_inputs
 from shardwright.planner.schema import json_schema
 
