@@ -22,11 +22,12 @@ from shardwright.planner.emit.megatron.arguments import texts_by_option
 from shardwright.planner.emit.megatron.parallel import job_words, parallel_words
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.emit.request import read_request
-from shardwright.planner.estimation import degrees_of, estimate_degrees
+from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.explanation.knobs import NAMES, OWN_SPLIT, Point, degrees_at, followed, point_of, turned, word
 from shardwright.planner.explanation.neighbours import faster_neighbour
 from shardwright.planner.explanation.saved import Record, priced
 from shardwright.planner.explanation.sides import Side
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.registry import AXIS_ORDER

@@ -18,8 +18,8 @@ from shardwright.documents import RESULT_LIMIT_BYTES, read_text, rounded
 from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError, ShardwrightError
 from shardwright.hardware.catalog import load_cluster
 from shardwright.hardware.cluster import Cluster
-from shardwright.planner.estimation import degrees_of
 from shardwright.planner.explanation.saved import Record, read_saved
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, Problem, problem_from_inputs
 from shardwright.planner.readers.configuration import Beside

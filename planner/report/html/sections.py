@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.errors import InvalidValueError
-from shardwright.planner.estimation import degrees_of
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.problem import Problem, problem_from_inputs
 from shardwright.planner.report import words
 from shardwright.planner.report.html import plans, topology
