@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardwright.commands import console, describing, explaining, launching, measuring, picturing, pricing
+from shardwright.commands import console, describing, explaining, launching, measuring, picturing, pricing, sweeping
 from shardwright.errors import ShardwrightError
 from shardwright.planner.report.options import GroupedCommand
 
@@ -24,6 +24,7 @@ COMMANDS = (
     pricing.estimate,
     explaining.explain,
     explaining.compare,
+    sweeping.sweep,
     measuring.validate,
     measuring.calibrate,
     picturing.report,

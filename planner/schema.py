@@ -21,6 +21,7 @@ from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
 from shardwright.planner.records.explanation.schema import Comparison, Explanation
 from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
+from shardwright.planner.records.sweep.schema import SweepResult
 
 SCHEMA_VERSION = 1
 RESULT_FILE = "result.json"
@@ -122,9 +123,10 @@ KINDS: Mapping[str, Any] = {
     "explanation": Explanation,
     "comparison": Comparison,
     "report": Report,
+    "sweep-result": SweepResult,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
-INPUT_KINDS = ("calibration", "cluster", "model")
+INPUT_KINDS = ("calibration", "cluster", "model", "sweep")
 
 
 def schema_names() -> tuple[str, ...]:
@@ -151,6 +153,10 @@ def json_schema(name: str) -> dict[str, Any]:
         from shardwright.models.schema import ModelRecord
 
         record = ModelRecord
+    elif name == "sweep":
+        from shardwright.planner.records.sweep.schema import SweepFile
+
+        record = SweepFile
     if record is None:
         raise unknown_name("schema", name, schema_names(), where="NAME")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **record.model_json_schema()}

@@ -98,6 +98,30 @@ AllowSubset = Annotated[bool, option(SEARCH, "may use fewer nodes; implied by co
 Pareto = Annotated[bool, option(SEARCH, "list plans that no other beats in time, memory and cost", "--pareto")]
 Workers = Annotated[int | None, option(SEARCH, "threads to price with; the result is the same", metavar="N", min=1, max=256)]
 
+Many = "one, a list, a range 8..64x2 or 8..64+8, or auto"
+Models = Annotated[list[str] | None, argument("[MODEL]...", "preset ids, files, auto; or a sweep.yaml")]
+NodeTypes = Annotated[list[str] | None, option(INPUTS, "node types: dgx-h100,dgx-b200", metavar="NODE,...")]
+NodeCounts = Annotated[str | None, option(INPUTS, f"how many: {Many} (default)", metavar="N,...")]
+GpuCounts = Annotated[str | None, option(INPUTS, "GPUs instead of nodes", metavar="N,...")]
+SeqLens = Annotated[str | None, option(INPUTS, "tokens a sequence; default auto: up to 8,192", metavar="S,...")]
+GlobalBatches = Annotated[str | None, option(INPUTS, "sequences a step; default auto: 4,194,304 tokens", metavar="B,...")]
+BatchesPerGpu = Annotated[str | None, option(INPUTS, "sequences a step for each GPU, a batch rule too", metavar="B,...")]
+TokensPerBatches = Annotated[str | None, option(INPUTS, "tokens a step, a batch rule too", metavar="N,...")]
+Precisions = Annotated[list[str] | None, option(JOB, "bf16,fp8-blockwise; auto (default): bf16 or fp16", metavar="P,...")]
+Frameworks = Annotated[list[str] | None, option(JOB, "megatron torchtitan pytorch deepspeed any (default)", metavar="F,...")]
+SweepTop = Annotated[int | None, option(SEARCH, "plans to keep a point (1)", metavar="N", min=1, max=1000)]
+SweepEffort = Annotated[str | None, option(SEARCH, "scan search (default) prove", "--effort", metavar="E")]
+SweepTie = Annotated[
+    float | None, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", "--tie", metavar="PCT", min=0, max=3)
+]
+Engine = Annotated[str, option(SEARCH, "local (default): processes; ray: a Ray cluster", metavar="E")]
+Processes = Annotated[
+    int | None, option(SEARCH, "points at once; default: the cores", "--workers", metavar="N", min=1, max=256)
+]
+Address = Annotated[str | None, option(SEARCH, "of a Ray cluster; default: one on this machine", metavar="ADDR")]
+StoreFile = Annotated[str | None, option(OUTPUT, "keep finished points here and go on from them", "--store", metavar="FILE")]
+Figure = Annotated[str | None, option(OUTPUT, "draw how the jobs scale: FILE.svg or FILE.png", metavar="FILE")]
+
 PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]
 Result = Annotated[str, argument("RESULT", "what plan or estimate wrote: file, folder, or -")]
 WhyNot = Annotated[list[str] | None, option(PLAN, "compare with the plan that has these: tp=8,pp=4", metavar="K=V,...")]

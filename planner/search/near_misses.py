@@ -31,15 +31,16 @@ AGAINST_FIX = " (against --fix)"
 Remedy = dict[str, Any]
 
 
-def near_misses(problem: Problem, records: list[Record], fix: Mapping[str, str]) -> list[Record]:
-    """Records that do not fit, with what is short and verified remedies."""
-    larger = more_nodes(problem, fix)
+def near_misses(problem: Problem, records: list[Record], fix: Mapping[str, str], *, with_remedies: bool = True) -> list[Record]:
+    """Records that do not fit, with what is short and verified remedies (none without `with_remedies`)."""
+    larger = more_nodes(problem, fix) if with_remedies else []
     held = {fixed_value(name, text)[0] for name, text in fix.items()}
     made = []
     for record in records:
         memory = record["memory"]
         short = max(memory["peak_bytes"] - memory["capacity_bytes"], 0)
-        made.append(record | {"shortage_bytes": short, "remedies": remedies(problem, record, held) + larger})
+        helps = remedies(problem, record, held) + larger if with_remedies else []
+        made.append(record | {"shortage_bytes": short, "remedies": helps})
     return made
 
 

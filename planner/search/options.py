@@ -23,7 +23,7 @@ class SearchOptions:
         allow_subset: plans may use fewer nodes; so they may where the objective is not throughput.
         pareto: list the plans that no other beats in step time, memory and cost at once.
         workers: threads that price candidates; the answer does not depend on it.
-        near_misses: candidates to describe, with remedies, where nothing fits; remedies take a second or two.
+        remedies: whether to look for what would make near misses fit, where nothing does; that takes a second or two.
     """
 
     top: int = 10
@@ -33,7 +33,7 @@ class SearchOptions:
     allow_subset: bool = False
     pareto: bool = False
     workers: int = 2
-    near_misses: int = 3
+    remedies: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """What `inputs.search` says of them."""

@@ -37,6 +37,7 @@ from shardwright.planner.search.space import Legal, Space, declare, enumerate_le
 from shardwright.planner.site.stated import with_measured
 from shardwright.planner.spending import check_objective
 
+NEAR_MISSES = 3
 MAX_TOP = 1000
 PROVEN = 1e-4
 """Gap within which the best plan counts as proven optimal."""
@@ -204,9 +205,8 @@ def launchable_first(problem: Problem, plans: Sequence[Record], groups: IntArray
 
 
 def _near_misses(problem: Problem, search: SearchOptions, made: Scan) -> list[Record]:
-    if search.near_misses == 0:
-        return []
-    return near_misses(problem, _described(problem, made, nearest_to_fitting(made, search.near_misses)), search.fix)
+    records = _described(problem, made, nearest_to_fitting(made, NEAR_MISSES))
+    return near_misses(problem, records, search.fix, with_remedies=search.remedies)
 
 
 def _placing(search: SearchOptions, rank: int) -> float:

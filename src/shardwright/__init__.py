@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardwright.planner.report.html.document import report as report
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
+    from shardwright.planner.sweep.run import sweep as sweep
     from shardwright.planner.validation import validate as validate
 
     __version__: str
@@ -45,6 +46,7 @@ _PLACES = {
     "explain": "shardwright.planner.explanation.explain",
     "compare": "shardwright.planner.explanation.comparison",
     "LaunchOptions": "shardwright.planner.emit.options",
+    "sweep": "shardwright.planner.sweep.run",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
@@ -73,6 +75,7 @@ __all__ = [
     "load_model",
     "plan",
     "report",
+    "sweep",
     "topo",
     "validate",
 ]
