@@ -114,6 +114,8 @@ SweepEffort = Annotated[str | None, option(SEARCH, "scan search (default) prove"
 SweepTie = Annotated[
     float | None, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", "--tie", metavar="PCT", min=0, max=3)
 ]
+SweepObjective = Annotated[str | None, option(JOB, "throughput (default) cost energy goodput", "--objective", metavar="O")]
+SweepSubset = Annotated[bool | None, option(SEARCH, "may use fewer nodes; implied by cost energy goodput", "--allow-subset")]
 Engine = Annotated[str, option(SEARCH, "local (default): processes; ray: a Ray cluster", metavar="E")]
 Processes = Annotated[
     int | None, option(SEARCH, "points at once; default: the cores", "--workers", metavar="N", min=1, max=256)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -26,7 +26,9 @@ from shardwright.hardware.cluster import Node
 from shardwright.hardware.collectives import fabric_of
 from shardwright.hardware.device import Device
 from shardwright.models.catalog import load_model
+from shardwright.planner.prices import stated_prices
 from shardwright.planner.problem import Problem, build_problem
+from shardwright.planner.spending import check_objective
 from shardwright.planner.sweep.request import BatchRule, SweepRequest
 
 MAX_POINTS = 100_000
@@ -171,9 +173,28 @@ def problem_of(point: Point, request: SweepRequest) -> Problem:
     """
     node = load_node(point.node)
     partial = point.gpus if point.gpus != point.nodes * node.gpus else None
-    options = replace(request.options, precision=point.precision, framework=point.framework, gpus=partial)
+    prices = tuple(text for text in request.options.prices if _may_price(text, node))
+    options = replace(request.options, precision=point.precision, framework=point.framework, gpus=partial, prices=prices)
     cluster = f"{point.node}:{point.nodes}"
     return build_problem(point.model, cluster, seq_len=point.seq_len, global_batch=point.global_batch, options=options)
+
+
+def _may_price(statement: str, node: Node) -> bool:
+    """Whether a price is that of a node type, or may be: a file lists several."""
+    name, separator, _ = statement.partition("=")
+    return not separator or load_node(name.strip()).id == node.id
+
+
+def check_prices(points: Sequence[Point], request: SweepRequest) -> None:
+    """Sees to it that stated prices are of node types of the sweep, and that the objective is known for each.
+
+    Raises:
+        ShardwrightError: a statement that cannot be used, or a price or power that is not known.
+    """
+    stated_prices(request.options.prices, {point.node for point in points})
+    if request.options.objective in {"cost", "energy"}:
+        for point in {point.node: point for point in points}.values():
+            check_objective(problem_of(point, request))
 
 
 def prepared(point: Point, request: SweepRequest) -> Prepared:

@@ -38,8 +38,10 @@ PRICING = {
     "lora": "lora",
     "calibration": "calibration",
     "length_histogram": "length_histogram",
+    "objective": "objective",
 }
-"""Keys of a sweep and the fields of `PricingOptions` they fill."""
+LISTS = {"set": "overrides", "freeze": "freeze", "price": "prices"}
+"""Keys of a sweep and the fields of `PricingOptions` they fill, with one value and with several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,8 @@ class SweepRequest:
     def search_record(self) -> dict[str, Any]:
         """What of the search options changes a result."""
         chosen = self.search
-        return {"top": chosen.top, "fix": dict(chosen.fix), "effort": chosen.effort, "tie_percent": chosen.tie_percent}
+        names = ("top", "effort", "tie_percent", "allow_subset")
+        return {"fix": dict(chosen.fix), **{name: getattr(chosen, name) for name in names}}
 
 
 def option_of(name: str) -> str:
@@ -172,7 +175,7 @@ def _read(name: str, value: Any, place: str) -> Any:
         return BATCHES[name](value, place)
     if name == "fix":
         return {key: str(one) for key, one in value.items()}
-    return [value] if name in {"set", "freeze"} and isinstance(value, str) else value
+    return [value] if name in LISTS and isinstance(value, str) else value
 
 
 def _rules(read: Mapping[str, Any]) -> tuple[BatchRule, ...]:
@@ -197,8 +200,7 @@ def _framework(word: str) -> str:
 
 def _pricing(stated: Mapping[str, Any]) -> PricingOptions:
     made: dict[str, Any] = {PRICING[name]: stated[name] for name in PRICING if name in stated}
-    made["overrides"] = tuple(_read("set", stated.get("set", []), ""))
-    made["freeze"] = tuple(_read("freeze", stated.get("freeze", []), ""))
+    made |= {field: tuple(_read(name, stated.get(name, []), "")) for name, field in LISTS.items()}
     options = PricingOptions(**made)
     return replace(options, calibration=_calibration(options.calibration))
 
@@ -222,14 +224,14 @@ def _search(stated: Mapping[str, Any], places: Mapping[str, str]) -> SearchOptio
     except ShardwrightError as error:
         error.where = error.where if places["fix"].startswith("--") else places["fix"]
         raise
-    effort = stated.get("effort", "search")
-    if effort not in EFFORTS:
-        raise unknown_name("effort", effort, EFFORTS, where=places["effort"])
-    return SearchOptions(top=stated.get("top", 1), fix=fix, effort=effort, workers=1, remedies=False, **_tie(stated))
+    chosen = SearchOptions(fix=fix, **{"top": 1, **{_SEARCH[name]: stated[name] for name in _SEARCH if name in stated}})
+    if chosen.effort not in EFFORTS:
+        raise unknown_name("effort", chosen.effort, EFFORTS, where=places["effort"])
+    return chosen
 
 
-def _tie(stated: Mapping[str, Any]) -> dict[str, float]:
-    return {"tie_percent": stated["tie"]} if "tie" in stated else {}
+_SEARCH = {"top": "top", "effort": "effort", "tie": "tie_percent", "allow_subset": "allow_subset"}
+"""Keys of a sweep and the fields of `SearchOptions` they fill."""
 
 
 def _all_models() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from shardwright.planner.sweep import scaling
 from shardwright.planner.sweep.engines.base import Engine
 from shardwright.planner.sweep.engines.local import LocalEngine, usable_cores
 from shardwright.planner.sweep.evaluate import failed
-from shardwright.planner.sweep.points import Point, Prepared, points_of, prepared
+from shardwright.planner.sweep.points import Point, Prepared, check_prices, points_of, prepared
 from shardwright.planner.sweep.request import SweepRequest, requested
 from shardwright.planner.sweep.store import Store
 
@@ -205,6 +205,7 @@ def run_sweep(
     """
     began = time.perf_counter()
     points = points_of(request)
+    check_prices(points, request)
     kept = Store.open(Path(store)) if store is not None else Store.temporary()
     try:
         digests = _digests(points, request, kept)

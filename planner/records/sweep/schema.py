@@ -45,6 +45,9 @@ class SweepFile(BaseModel):
     calibration: str | None = Field(None, description="path, from where the command runs")
     length_histogram: str | None = Field(None, description="path, from where the command runs")
     set: Words | None = Field(None, description="what-if statements KEY=VALUE")
+    objective: str | None = None
+    price: Words | None = Field(None, description="NODE=USD_PER_GPU_HOUR, or a YAML file of them")
+    allow_subset: bool | None = Field(None, description="plans may use fewer nodes")
     fix: dict[str, Value] | None = Field(None, description="degrees to hold: {tp: 4, pp: 2}")
     effort: str | None = None
     tie: float | None = Field(None, description="per cent")

@@ -144,8 +144,10 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
 
 @contextmanager
 def _environment(local: bool) -> Iterator[None]:
-    """What Ray reads when it is imported and started: no usage reports; for a local cluster also loopback alone (the switch is
-    named for the systems where it is the default), a secret of its own, and where workers find our modules.
+    """What Ray reads when it is imported and started: no usage reports.
+
+    For a local cluster also: the loopback alone (the switch is named for the systems where that is the default), a secret of
+    its own, and where workers find our modules.
     """
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     if local:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardwright.documents import Document
     from shardwright.planner.sweep.run import SweepResult
 
-HOW = ("models", "engine", "workers", "address", "store", "figure", "form", "objective")
+HOW = ("models", "engine", "workers", "address", "store", "figure", "form")
 """Options that are no knobs and do not hold for the points."""
 
 
@@ -41,6 +41,9 @@ def sweep(
     stack: o.Stack = None,
     memory_margin: o.MemoryMargin = None,
     memory_meter: o.MemoryMeter = None,
+    objective: o.SweepObjective = None,
+    price: o.Prices = None,
+    allow_subset: o.SweepSubset = None,
     top: o.SweepTop = None,
     fix: o.Fix = None,
     effort: o.SweepEffort = None,
