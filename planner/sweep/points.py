@@ -26,6 +26,7 @@ from shardwright.hardware.cluster import Node
 from shardwright.hardware.collectives import fabric_of
 from shardwright.hardware.device import Device
 from shardwright.models.catalog import load_model
+from shardwright.models.graph import ModelGraph
 from shardwright.planner.prices import stated_prices
 from shardwright.planner.problem import Problem, build_problem
 from shardwright.planner.spending import check_objective
@@ -102,7 +103,8 @@ def points_of(request: SweepRequest) -> tuple[Point, ...]:
     made: list[Point] = []
     nodes = [_node(name, request) for name in request.nodes]
     for model in request.models:
-        lengths = request.seq_lens or (_auto_seq_len(model, request),)
+        graph = _graph(model, request)
+        lengths = request.seq_lens or (min(graph.spec.max_positions or AUTO_SEQ_LEN, AUTO_SEQ_LEN),)
         for node in nodes:
             for seq_len in lengths:
                 made += _of_job(request, model, node, seq_len)
@@ -148,12 +150,7 @@ def _node(name: str, request: SweepRequest) -> Node:
         raise
 
 
-def _auto_seq_len(model: str, request: SweepRequest) -> int:
-    most = _graph(model, request).spec.max_positions
-    return min(most or AUTO_SEQ_LEN, AUTO_SEQ_LEN)
-
-
-def _graph(model: str, request: SweepRequest) -> Any:
+def _graph(model: str, request: SweepRequest) -> ModelGraph:
     try:
         return load_model(model)
     except ShardwrightError as error:

@@ -47,15 +47,14 @@ class Store:
             UnsupportedError: a store of another version.
             InvalidValueError: a folder, or a place that cannot be written.
         """
-        new = _is_new(path)
+        _refuse_others(path)
         with _explained(path):
             connection = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
             try:
-                if new:
-                    _create(connection)
+                _create(connection)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("SELECT count(*) FROM (SELECT digest FROM points LIMIT 1)")
+                connection.execute("SELECT digest FROM points LIMIT 1").fetchone()
             except BaseException:
                 connection.close()
                 raise
@@ -96,40 +95,43 @@ class Store:
         self._connection.close()
 
 
-def _is_new(path: Path) -> bool:
-    """Whether a file is missing or empty; refuses what is no store of this version, without touching it."""
+def _refuse_others(path: Path) -> None:
+    """Refuses what is neither missing, nor empty, nor a store of this version, without touching it."""
     try:
         if path.is_dir():
             raise InvalidValueError(f"{path} is a folder", where=WHERE, hint="name a file; it is made if need be")
         if not path.exists():
             if not path.parent.is_dir():
                 raise InvalidValueError(f"{path.parent} is no folder", where=WHERE, hint="name a file in an existing folder")
-            return True
+            return
         with path.open("rb") as file:
             head = file.read(_HEADER)
     except OSError as error:
         raise InvalidValueError(f"cannot read {path}: {error.strerror}", where=WHERE, hint="name another file") from error
     if not head:
-        return True
+        return
     if not head.startswith(_MAGIC) or int.from_bytes(head[_APPLICATION_ID], "big") != APPLICATION:
         raise DamagedFileError(f"{path} is no store of sweeps; it is left as it is", where=WHERE, hint="name a new file")
     version = int.from_bytes(head[_USER_VERSION], "big")
     if version != VERSION:
         message = f"{path} is a store of version {version}; this program reads version {VERSION} and leaves it as it is"
         raise UnsupportedError(message, where=WHERE, hint="use the version that wrote it, or name a new file")
-    return False
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    """Tables and header in one transaction, before the write-ahead log, so that the header is in the file itself."""
+    """Tables and header in one transaction, before the write-ahead log, so that the header is in the file itself.
+
+    Where a process was killed while it did this, SQLite has undone its part when the file is opened, and it is done again.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         foreign = connection.execute("SELECT count(*) FROM sqlite_master WHERE name <> 'points'").fetchone()[0]
         if foreign:  # written by someone else meanwhile
             raise sqlite3.DatabaseError("it holds other tables")
         connection.execute(_TABLES)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
