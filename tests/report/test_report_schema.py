@@ -53,7 +53,7 @@ def test_every_key_is_declared_and_required(name):
 def test_a_schema_that_does_not_exist():
     with pytest.raises(UnknownNameError) as caught:
         json_schema("plan-reslt")
-    assert caught.value.hint == "did you mean plan-result?"
+    assert caught.value.hint.startswith("did you mean plan-result")
 
 
 @pytest.fixture
