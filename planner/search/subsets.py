@@ -141,7 +141,7 @@ def _search_all(
     sizes: Sequence[Size], space: Space, search: SearchOptions, on_progress: Callable[[Progress], None] | None
 ) -> str | None:
     """Scans the sizes, best bound first, and searches the best one in full; says what stopped it."""
-    quick = replace(search, effort="scan", near_misses=0 if len(sizes) > 1 else search.near_misses)
+    quick = replace(search, effort="scan", remedies=search.remedies and len(sizes) == 1)
     values: list[float] = []
     for size in sorted(sizes, key=lambda size: (size.least, size.nodes)):
         if not search.pareto and len(values) >= search.top and size.least > sorted(values)[search.top - 1]:
