@@ -6,7 +6,6 @@ log_ticks(low, high)      powers of ten, with 2 and 5 times them where there are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,25 +75,6 @@ class Chart:
     def sizes(self) -> tuple[float, ...]:
         """All sizes of all curves, ascending."""
         return tuple(sorted({x for panel in self.panels for curve in panel.curves for x, _ in curve.points}))
-
-
-def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
-    """Round numbers from `low` or below to `high` or above, about so many."""
-    span = (high - low) or abs(high) or 1.0
-    power = 10 ** math.floor(math.log10(span / count))
-    step = next(step * power for step in (1, 2, 5, 10) if span / (step * power) <= count)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return tuple(float(f"{step * k:.12g}") for k in range(first, max(last, first + 1) + 1))
-
-
-def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Powers of ten from below `low` to above `high`; with 2 and 5 times them where they span less than three decades."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1, 2, 5) if len(powers) <= 3 else (1,)
-    every = [factor * 10.0**power for power in powers for factor in factors]
-    first = max((t for t in every if t <= low), default=every[0])
-    last = min((t for t in every if t >= high), default=every[-1])
-    return tuple(t for t in every if first <= t <= last)
 
 
 def thinned(values: Sequence[float], most: int) -> tuple[float, ...]:

@@ -5,120 +5,126 @@ svg_text(chart) -> text
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from html import escape
 
-from shardwright.planner.report.chart import Chart, Curve, Grid, Panel, log_ticks, thinned, tick_text, ticks
+from markupsafe import Markup
+
+from shardwright.planner.report.chart import Chart, Curve, Grid, Panel, thinned, tick_text
+from shardwright.planner.report.html.axes import Scale
+from shardwright.planner.report.html.svg import element, pixels
 
 WIDTH, PANEL, HEIGHT, GAP = 960, 450, 230, 20
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 34
-ROW, NAME = 17, 74
-FONT = "font-family='Helvetica, Arial, sans-serif'"
+LEFT, RIGHT, TOP, BOTTOM, INSET = 58, 12, 26, 34, 10
+LINE, ROW, NAME = 16, 17, 74
+ROOM = 1.08
+"""Height of a panel over its greatest value."""
 
-Scale = Callable[[float], float]
+FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
+
+Place = Callable[[float], float]
 
 
 def svg_text(chart: Chart) -> str:
     """The picture as one SVG document."""
-    parts, at = list(_head(chart)), 30 + 16 * (len(chart.remarks) + len(chart.legend))
+    at = 30.0 + LINE * (len(chart.remarks) + len(chart.legend))
+    parts = list(_head(chart))
     for number, panel in enumerate(chart.panels):
-        x, y = GAP // 2 + (number % 2) * (PANEL + GAP), at + (number // 2) * (HEIGHT + GAP)
-        parts += [f"<g transform='translate({x},{y})'>", *_panel(panel, chart.sizes), "</g>"]
+        across, down = (number % 2) * (PANEL + GAP), (number // 2) * (HEIGHT + GAP)
+        parts.append(_moved(GAP / 2 + across, at + down, _panel(panel, chart.sizes)))
     at += -(-len(chart.panels) // 2) * (HEIGHT + GAP)
     for grid in chart.grids:
-        parts += [f"<g transform='translate({GAP // 2},{at})'>", *_grid(grid), "</g>"]
+        parts.append(_moved(GAP / 2, at, _grid(grid)))
         at += ROW * (len(grid.rows) + 2) + GAP
-    size = f"width='{WIDTH}' height='{at}' viewBox='0 0 {WIDTH} {at}'"
-    start = f"<svg xmlns='http://www.w3.org/2000/svg' {size} {FONT} font-size='11'>"
-    return (
-        "\n".join([start, f"<title>{escape(chart.title)}</title>", _rectangle(0, 0, WIDTH, at, "#fff"), *parts, "</svg>"])
-        + "\n"
+    size = {"width": WIDTH, "height": pixels(at), "viewBox": f"0 0 {WIDTH} {pixels(at)}"}
+    paper = _box(0, 0, WIDTH, at, "#ffffff")
+    look = {"font_family": FONT, "font_size": "11"}
+    whole = element("svg", element("title", chart.title), paper, *parts, xmlns="http://www.w3.org/2000/svg", **size, **look)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{whole}\n'
+
+
+def _head(chart: Chart) -> Iterator[Markup]:
+    left = GAP / 2
+    yield _text(left, 20, chart.title, font_size="14", font_weight="bold")
+    y = 36.0
+    for remark in chart.remarks:
+        yield _text(left, y, remark)
+        y += LINE
+    for index, name in enumerate(chart.legend):
+        yield _line(Curve(index=index, points=((left, y - 4), (left + 28, y - 4))), _same, _same)
+        yield _text(left + 34, y, name)
+        y += LINE
+
+
+def _panel(panel: Panel, sizes: tuple[float, ...]) -> Iterator[Markup]:
+    floor, right = HEIGHT - BOTTOM, PANEL - RIGHT
+    heights = [y for curve in panel.curves for _, y in curve.points] or [1.0]
+    low = min(heights) / ROOM if panel.log else min(0.0, *heights)
+    up, across = (
+        Scale(low=low, high=max(*heights, low) * ROOM or 1.0, log=panel.log),
+        Scale(low=sizes[0], high=sizes[-1], log=True),
     )
 
-
-def _head(chart: Chart) -> Iterator[str]:
-    yield _text(GAP // 2, 20, chart.title, size=14, weight="bold")
-    y = 36
-    for remark in chart.remarks:
-        yield _text(GAP // 2, y, remark)
-        y += 16
-    for index, name in enumerate(chart.legend):
-        yield _line(Curve(index=index, points=((GAP // 2, y - 4), (GAP // 2 + 28, y - 4))), lambda v: v, lambda v: v)
-        yield _text(GAP // 2 + 34, y, name)
-        y += 16
-
-
-def _panel(panel: Panel, sizes: tuple[float, ...]) -> Iterator[str]:
-    heights = [y for curve in panel.curves for _, y in curve.points] or [0.0, 1.0]
-    marks = log_ticks(min(heights), max(heights)) if panel.log else ticks(min(0.0, *heights), max(heights))
-    across = _scale(math.log2(sizes[0]), math.log2(sizes[-1]), LEFT + 10, PANEL - RIGHT - 10)
-    low, high = ((math.log10(v) if panel.log else v) for v in (marks[0], marks[-1]))
-    up = _scale(low, high, HEIGHT - BOTTOM, TOP)
-
     def x(value: float) -> float:
-        return across(math.log2(value))
+        return LEFT + INSET + across.share(value) * (right - LEFT - 2 * INSET)
 
     def y(value: float) -> float:
-        return up(math.log10(value) if panel.log else value)
+        return floor - up.share(value) * (floor - TOP)
 
-    yield _text(LEFT, 15, panel.title, weight="bold")
-    for mark in marks:
-        yield _stroke(LEFT, y(mark), PANEL - RIGHT, y(mark), "#ddd")
-        yield _text(LEFT - 5, y(mark) + 4, tick_text(mark), anchor="end")
+    yield _text(LEFT, 15, panel.title, font_weight="bold")
+    for mark in up.ticks():
+        yield _stroke(LEFT, y(mark), right, y(mark), "#dddddd")
+        yield _text(LEFT - 5, y(mark) + 4, tick_text(mark), text_anchor="end")
     for size in thinned(sizes, 9):
-        yield _text(x(size), HEIGHT - BOTTOM + 14, f"{size:,.0f}", anchor="middle")
-    yield _text(PANEL - RIGHT, HEIGHT - BOTTOM + 28, "GPUs", anchor="end")
+        yield _text(x(size), floor + 14, f"{size:,.0f}", text_anchor="middle")
+    yield _text(right, floor + 28, "GPUs", text_anchor="end")
     for index, size in panel.marks:
-        colour = Curve(index=index, points=()).colour
-        yield _stroke(x(size), TOP, x(size), HEIGHT - BOTTOM, colour, "4,3")
+        yield _stroke(x(size), TOP, x(size), floor, Curve(index=index, points=()).colour, stroke_dasharray="4 3")
     for curve in panel.curves:
         yield _line(curve, x, y)
-        if not curve.ideal:
-            yield from (f"<circle cx='{x(a):.1f}' cy='{y(b):.1f}' r='2.4' fill='{curve.colour}'/>" for a, b in curve.points)
+        for one in () if curve.ideal else curve.points:
+            yield element("circle", cx=pixels(x(one[0])), cy=pixels(y(one[1])), r="2.4", fill=curve.colour)
     if not panel.curves:
-        yield _text(PANEL / 2, HEIGHT / 2, "not known", anchor="middle", colour="#888")
+        yield _text(PANEL / 2, HEIGHT / 2, "not known", text_anchor="middle", fill="#888888")
 
 
-def _grid(grid: Grid) -> Iterator[str]:
+def _grid(grid: Grid) -> Iterator[Markup]:
     width = (WIDTH - GAP - NAME) / max(len(grid.heads), 1)
-    yield _text(0, 12, grid.title, weight="bold")
+    yield _text(0, 12, grid.title, font_weight="bold")
     for column, head in enumerate(grid.heads):
-        yield _text(NAME + width * (column + 0.5), 12 + ROW, head, anchor="middle", colour="#555")
+        yield _text(NAME + width * (column + 0.5), 12 + ROW, head, text_anchor="middle", fill="#555555")
     for number, (name, cells) in enumerate(grid.rows):
-        y = 12 + ROW * (number + 2)
-        yield _text(0, y, name, colour="#555")
+        y = 12.0 + ROW * (number + 2)
+        yield _text(0, y, name, fill="#555555")
         for column, cell in enumerate(cells):
             changed = column > 0 and cell != cells[column - 1]
             left = NAME + width * column
             if changed:
-                yield _rectangle(left + 2, y - 12, width - 4, ROW - 2, "#fde3c8")
-            yield _text(left + width / 2, y, cell, anchor="middle", weight="bold" if changed else "normal")
+                yield _box(left + 2, y - 12, width - 4, ROW - 2, "#fde3c8")
+            yield _text(left + width / 2, y, cell, text_anchor="middle", font_weight="bold" if changed else None)
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Scale:
-    span = high - low
-    return lambda value: (start + end) / 2 if span == 0 else start + (value - low) / span * (end - start)
+def _same(value: float) -> float:
+    return value
 
 
-def _line(curve: Curve, x: Scale, y: Scale) -> str:
-    points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in curve.points)
-    dash = f" stroke-dasharray='{','.join(map(str, curve.dash))}'" if curve.dash else ""
-    width = 1 if curve.ideal else 1.8
-    return f"<polyline points='{points}' fill='none' stroke='{curve.colour}' stroke-width='{width}'{dash}/>"
+def _moved(x: float, y: float, parts: Iterator[Markup]) -> Markup:
+    return element("g", *parts, transform=f"translate({pixels(x)},{pixels(y)})")
 
 
-def _stroke(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
-    more = f" stroke-dasharray='{dash}'" if dash else ""
-    return f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{colour}'{more}/>"
+def _line(curve: Curve, x: Place, y: Place) -> Markup:
+    points = " ".join(f"{pixels(x(a))},{pixels(y(b))}" for a, b in curve.points)
+    look = {"stroke": curve.colour, "stroke_width": 1 if curve.ideal else 1.8}
+    return element("polyline", points=points, fill="none", stroke_dasharray=" ".join(map(str, curve.dash)) or None, **look)
 
 
-def _rectangle(x: float, y: float, width: float, height: float, colour: str) -> str:
-    return f"<rect x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' height='{height:.1f}' fill='{colour}'/>"
+def _stroke(x1: float, y1: float, x2: float, y2: float, colour: str, **more: object) -> Markup:
+    ends = {"x1": pixels(x1), "y1": pixels(y1), "x2": pixels(x2), "y2": pixels(y2)}
+    return element("line", **ends, stroke=colour, **more)
 
 
-def _text(
-    x: float, y: float, text: str, *, anchor: str = "start", size: int = 11, weight: str = "normal", colour: str = "#000"
-) -> str:
-    style = f"text-anchor='{anchor}' font-size='{size}' font-weight='{weight}' fill='{colour}'"
-    return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
+def _box(x: float, y: float, width: float, height: float, colour: str) -> Markup:
+    return element("rect", x=pixels(x), y=pixels(y), width=pixels(width), height=pixels(height), fill=colour)
+
+
+def _text(x: float, y: float, words: str, **more: object) -> Markup:
+    return element("text", words, x=pixels(x), y=pixels(y), **more)

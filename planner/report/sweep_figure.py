@@ -3,7 +3,7 @@
 Throughput against ideal, efficiency, exposed exchange, MFU, dollars and energy, memory that is left; the knees as vertical
 lines; and, for the first jobs, the degrees at every size, marked where they change.
 
-    write_figure(path, records)    FILE.svg is written by `chart_svg`, FILE.png by matplotlib
+    write_figure(path, records)    FILE.svg is written by `chart_svg`; FILE.png is drawn from it by resvg (extra `figures`)
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import InvalidValueError
+from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.planner.report import words
 from shardwright.planner.report.chart import MAX_CURVES, Chart, Curve, Grid, Panel
-from shardwright.planner.report.chart_png import check_installed, png_bytes
 from shardwright.planner.report.chart_svg import svg_text
+from shardwright.planner.report.html.figures import can_draw_png, png_bytes
 from shardwright.planner.report.plan_table import SCHEDULES
 from shardwright.planner.report.sweep_words import cell, job_text, knee_text
 from shardwright.planner.sweep.scaling import DEGREES, Measures, Series, series_of
@@ -30,6 +30,7 @@ NEUTRAL = {"1", "none", "1f1b"}
 
 FIGURES: tuple[tuple[str, Callable[[Series, int, Measures], float | None]], ...] = (
     ("efficiency against the smallest size, %", lambda series, at, _: 100 * series.efficiency(at)),
+    ("throughput that a doubling adds, %", lambda series, at, _: _percent(series.gain(at))),
     ("exchange that no computing hides, % of the step", lambda _, __, one: 100 * one.exposed_share),
     ("MFU, %", lambda _, __, one: 100 * one.mfu),
     ("dollars a million tokens", lambda _, __, one: one.usd),
@@ -38,12 +39,16 @@ FIGURES: tuple[tuple[str, Callable[[Series, int, Measures], float | None]], ...]
 )
 
 
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
 def check_figure(path: Path) -> None:
     """Sees to it, before any work is done, that a picture may be written there.
 
     Raises:
         InvalidValueError: another suffix, or no folder to write to.
-        UnsupportedError: a PNG, without matplotlib.
+        UnsupportedError: a PNG, without the extra `figures`.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidValueError(f"{path} is neither SVG nor PNG", where=WHERE, hint="name FILE.svg or FILE.png")
@@ -56,8 +61,9 @@ def check_figure(path: Path) -> None:
             path.unlink()
     except OSError as error:
         raise _unwritable(path, error) from error
-    if path.suffix.lower() == ".png":
-        check_installed(WHERE)
+    if path.suffix.lower() == ".png" and not can_draw_png():
+        hint = "pip install 'shardwright[figures]', or name FILE.svg, which needs no library"
+        raise UnsupportedError("PNG needs resvg, which is not installed", where=WHERE, hint=hint)
 
 
 def write_figure(path: Path, records: Iterable[dict[str, Any]]) -> None:
@@ -68,7 +74,8 @@ def write_figure(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """
     check_figure(path)
     chart = chart_of([series for series in series_of(records) if series.sizes])
-    made = png_bytes(chart) if path.suffix.lower() == ".png" else svg_text(chart).encode()
+    text = svg_text(chart)
+    made = png_bytes(text) if path.suffix.lower() == ".png" else text.encode()
     draft = path.with_name(f".{path.name}.draft")
     try:
         draft.write_bytes(made)

@@ -85,5 +85,10 @@ def _renderer() -> Any | None:
         return None
 
 
+def png_bytes(text: str) -> bytes:
+    """An SVG document as PNG; only where `can_draw_png`."""
+    return _png(_renderer(), text)
+
+
 def _png(renderer: Any, text: str) -> bytes:
     return bytes(renderer.svg_to_bytes(svg_string=text, zoom=PNG_SCALE))
