@@ -121,7 +121,14 @@ def _environment(folder: Path) -> dict[str, str]:
         (folder / "measured_runs.csv").symlink_to(runs.resolve())
         (folder / "reference").symlink_to(reference.resolve())
     path = f"{tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    settings = {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", "COLUMNS": "80", "PATH": path}
+    settings = {
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONIOENCODING": "utf-8",
+        "NO_COLOR": "1",
+        "COLUMNS": "80",
+        "PATH": path,
+        "SHARDWRIGHT_NO_PROGRESS": "1",
+    }
     return {**os.environ, **settings}
 
 

@@ -71,12 +71,21 @@ def style_for(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
 
 
 def to_text(parts: Iterable[RenderableType], style: Style) -> str:
-    """The parts one below the other, laid out and encodable."""
+    """The parts one below the other, laid out and encodable, no line wider than the style if it can be helped."""
+    every = list(parts)
+    text = encodable(_laid_out(every, style, style.width), style.encoding)
+    excess = max(map(len, text.splitlines()), default=0) - style.width
+    if excess <= 0 or style.colour:
+        return text
+    return encodable(_laid_out(every, style, style.width - excess), style.encoding)  # signs in ASCII take more room
+
+
+def _laid_out(parts: Iterable[RenderableType], style: Style, width: int) -> str:
     from rich.console import Console
 
     console = Console(
         file=io.StringIO(),
-        width=style.width,
+        width=width,
         force_terminal=style.colour,
         color_system="standard" if style.colour else None,
         no_color=not style.colour,
@@ -88,7 +97,7 @@ def to_text(parts: Iterable[RenderableType], style: Style) -> str:
     for part in parts:
         console.print(part, soft_wrap=False)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    return encodable("\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n", style.encoding)
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
 
 
 def encodable(text: str, encoding: str) -> str:

@@ -49,8 +49,10 @@ class Progress:
         explored: candidates rejected or priced so far.
         candidates: all of them.
         best_step_time_s: least step time of a plan that fits; None before the first.
+        lower_bound_step_time_s: no plan of the space is faster; None before a bound is known.
     """
 
     explored: int
     candidates: int
     best_step_time_s: float | None
+    lower_bound_step_time_s: float | None = None

@@ -145,6 +145,8 @@ def plan_cluster(
         raise no_plan(legal, chosen.fix)
     made = scan(problem, legal, workers=chosen.workers, on_progress=_reporter(space, legal, on_progress))
     data = _result(problem, chosen, space, legal, made)
+    if on_progress is not None:
+        on_progress(_finished(data["search"]))
     wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
     return PlanResult(data=data | {"run": {"wall_s": wall, "cpu_s": cpu, "version": _version(), "solver": None}})
 
@@ -173,6 +175,13 @@ def _reporter(
         on_progress(Progress(explored=rejected + priced, candidates=space.candidates, best_step_time_s=best))
 
     return report
+
+
+def _finished(account: Record) -> Progress:
+    best, bound = account["best_step_time_s"], account["lower_bound_step_time_s"]
+    total = account["candidates"]
+    explored = sum(account["rejected"].values()) + account["pruned_by_bound"] + account["priced"]
+    return Progress(explored=explored, candidates=total, best_step_time_s=best, lower_bound_step_time_s=bound)
 
 
 def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:

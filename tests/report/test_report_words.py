@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.planner.report import words
-from shardwright.planner.report.progress import LiveLine
-from shardwright.planner.report.style import Style, encodable, style_for
+from shardwright.planner.report.progress import LiveLine, line
+from shardwright.planner.report.style import Style, encodable, paragraph, style_for, to_text
 from shardwright.planner.search.options import Progress
 
 
@@ -115,17 +115,43 @@ def event(explored, best=None):
     return Progress(explored=explored, candidates=200, best_step_time_s=best)
 
 
-def test_the_live_line_is_on_terminals_only():
+def test_a_log_gets_a_line_every_ten_seconds():
+    now = iter([1.0, 5.0, 11.5, 12.0, 22.0])
     pipe = io.StringIO()
-    with LiveLine(pipe) as live:
+    with LiveLine(pipe, clock=lambda: next(now), environ={}) as live:
+        for explored in (10, 20, 30, 40, 50):
+            live(event(explored, best=12.0))
+    assert pipe.getvalue() == "explored 30 of 200 (15 %), best 12.00 s\nexplored 50 of 200 (25 %), best 12.00 s\n"
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_progress_can_be_switched_off(stream):
+    now, written = iter([1.0, 100.0]), stream()
+    with LiveLine(written, clock=lambda: next(now), environ={"SHARDWRIGHT_NO_PROGRESS": "1"}) as live:
         live(event(10))
-    assert pipe.getvalue() == ""
+        live(event(20))
+    assert written.getvalue() == ""
+
+
+def test_the_line_tells_bound_and_gap_once_they_are_known():
+    known = Progress(explored=50, candidates=200, best_step_time_s=12.0, lower_bound_step_time_s=11.4)
+    assert line(known) == "explored 50 of 200 (25 %), best 12.00 s, bound 11.40 s, gap 5.0 %"
+    huge = Progress(explored=10**12, candidates=10**13, best_step_time_s=123.456, lower_bound_step_time_s=120.1)
+    assert len(line(huge)) < 80
+
+
+def test_ascii_lines_are_no_wider_than_others():
+    text = "a → b ≥ c … " * 30
+    for encoding in ("utf-8", "ascii"):
+        shown = to_text([paragraph(text)], Style(encoding=encoding))
+        assert max(map(len, shown.splitlines())) <= 80
+    assert "a -> b >= c ..." in " ".join(shown.split())
 
 
 def test_the_live_line_shows_the_newest_and_is_gone_afterwards():
     now = iter([1.0, 1.01, 1.2])
     terminal = Terminal()
-    with LiveLine(terminal, clock=lambda: next(now)) as live:
+    with LiveLine(terminal, clock=lambda: next(now), environ={}) as live:
         live(event(10))
         live(event(20))
         live(event(100, best=12.0))
