@@ -104,7 +104,7 @@ def fixed(statements: Sequence[str]) -> dict[str, str]:
     return axes
 
 
-WITH_PLAN = ("plan_file", "rank", "overrides", "calibration", "objective", "prices", "form")
+WITH_PLAN = ("plan_file", "rank", "overrides", "calibration", "objective", "prices", "trace", "form")
 
 
 def refuse_beside_plan(given: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ CONFIGURATIONS = {"megatron_args": "megatron", "torchtitan_toml": "torchtitan", 
 
 _BESIDE = frozenset((
     "model", "cluster", "gpus", "overrides", "world_size", "define", "objective", "prices", "form", "stack", "target_version",
-    "memory_margin", "memory_meter", *CONFIGURATIONS,
+    "trace", "memory_margin", "memory_meter", *CONFIGURATIONS,
 ))  # fmt: skip
 
 
@@ -199,4 +199,20 @@ def free_folder(output: str | None) -> Path | None:
     if not output:
         raise UsageError("the name of the folder is empty", where="-o", hint="name a new or empty folder")
     check_folder(Path(output))
+    return Path(output)
+
+
+def trace_file(output: str | None) -> Path | None:
+    """The file a trace is to be written to, looked at before any work is done; None where none is named.
+
+    Raises:
+        ShardwrightError: it cannot be used.
+    """
+    if output is None:
+        return None
+    from shardwright.planner.report.trace import check_place
+
+    if not output:
+        raise UsageError("the name of the file is empty", where="--trace", hint="name a file, such as trace.json")
+    check_place(Path(output))
     return Path(output)

@@ -151,6 +151,7 @@ Recompute = Annotated[str | None, option(PLAN, "none (default) selective full", 
 RecomputeLayers = Annotated[int | None, option(PLAN, "layers of a stage to recompute (all)", metavar=Whole)]
 LayersPerStage = Annotated[str | None, option(PLAN, "layers of each stage or chunk", metavar="A,B,...")]
 
+Trace = Annotated[str | None, option(OUTPUT, "write one step as a trace for Perfetto", metavar="FILE")]
 Format = Annotated[str, option(OUTPUT, "table (default) json yaml csv", "--format", metavar="F")]
 SchemaFormat = Annotated[str, option(OUTPUT, "json (default) yaml", "--format", metavar="F")]
 Folder = Annotated[str | None, option(OUTPUT, "write result.json, plans.csv, README.txt", "-o", metavar="DIR")]

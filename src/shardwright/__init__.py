@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardwright.planner.problem import PricingOptions as PricingOptions
     from shardwright.planner.readers.estimating import estimate_file as estimate_file
     from shardwright.planner.report.html.document import report as report
+    from shardwright.planner.report.trace import write_trace as write_trace
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
     from shardwright.planner.sweep.run import sweep as sweep
@@ -47,6 +48,7 @@ _PLACES = {
     "compare": "shardwright.planner.explanation.comparison",
     "LaunchOptions": "shardwright.planner.emit.options",
     "sweep": "shardwright.planner.sweep.run",
+    "write_trace": "shardwright.planner.report.trace",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
@@ -78,6 +80,7 @@ __all__ = [
     "sweep",
     "topo",
     "validate",
+    "write_trace",
 ]
 
 

@@ -112,19 +112,29 @@ def estimate(
     memory_meter: o.MemoryMeter = None,
     objective: o.Objective = "throughput",
     prices: o.Prices = None,
+    trace: o.Trace = None,
     form: o.Format = "table",
 ) -> int:
     """Price one plan: MODEL and degrees, a plan of a file, or your own configuration."""
     given = locals()
     _check_common(form, objective)
+    place = asked.trace_file(trace)
+    result = _priced(given)
+    if place is not None:
+        _trace(place, result)
+    return console.finished(result, form)
+
+
+def _priced(given: dict[str, Any]) -> Any:
+    """The estimate that a command line asks for, in one of three ways."""
     if asked.configuration(given):
-        return console.finished(_estimated_configuration(given), form)
-    if plan_file is not None:
+        return _estimated_configuration(given)
+    if given["plan_file"] is not None:
         asked.refuse_beside_plan(given)
-        return console.finished(_estimated_file(plan_file, rank or 1, given), form)
-    if rank is not None:
+        return _estimated_file(given["plan_file"], given["rank"] or 1, given)
+    if given["rank"] is not None:
         raise ConflictError("--rank is given without --plan", where="--rank", hint="name the RESULT by --plan FILE")
-    return console.finished(_estimated(asked.job(given), asked.degrees(given), asked.pricing(given)), form)
+    return _estimated(asked.job(given), asked.degrees(given), asked.pricing(given))
 
 
 def _check_common(form: str, objective: str) -> None:
@@ -169,6 +179,16 @@ def _estimated_configuration(given: dict[str, Any]) -> Any:
     from shardwright.planner.readers.estimating import estimate_file
 
     return estimate_file(**asked.configured(given), options=asked.pricing(given))
+
+
+def _trace(place: Path, result: Any) -> None:
+    from shardwright.planner.report.trace import write_trace
+
+    data = result.to_dict()
+    if data["predicted"] is None:
+        console.say(f"no trace in {place}: the plan has no price")
+    else:
+        console.say(f"wrote {write_trace(data, place)}")
 
 
 def _save(folder: Path, result: Any) -> None:
