@@ -24,18 +24,24 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.errors import InvalidValueError
-from shardwright.planner.explanation.timelines import TRACKS, StepTimeline, timeline_of
+from shardwright.errors import InvalidValueError, UnsupportedError
+from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import FloatArray
+from shardwright.planner.problem import problem_from_inputs
 from shardwright.planner.schedules.orders import BACKWARD, FORWARD, INPUT, WEIGHT
 from shardwright.planner.schedules.timeline import Event, Transfer
+from shardwright.planner.simulation import AXES, StepTimeline, step_timeline
 
-NAMED_TRACKS = (*TRACKS, "dp")
-DATA = NAMED_TRACKS.index("dp")
-SENDS = NAMED_TRACKS.index("pp")
+TRACKS = ("compute", *AXES, "dp")
+"""Tracks of a stage: computing, then what each axis adds to a pass, in that order."""
+
+DATA, SENDS = TRACKS.index("dp"), TRACKS.index("pp")
 LETTERS = {FORWARD: "F", BACKWARD: "B", INPUT: "I", WEIGHT: "W"}
 WHERE = "--trace"
 GIB = 2**30
+
+MOST_OPERATIONS = 500_000
+"""Passes of a step that are drawn at most; 64 stages of 256 micro-batches have 32,768."""
 
 Slice = tuple[int, int, int]
 """Track, start and end, nanoseconds."""
@@ -46,11 +52,11 @@ class _Passes:
     """Where the slices of each pass stand.
 
     Attributes:
-        ends: end of each track's part of a pass after its start, by phase, nanoseconds as floats, [chunks, tracks].
+        from_end: how long before the end of a pass each axis' part starts, by phase, nanoseconds, [chunks, axes].
         sending: start of what a pass sends with, and its track, by (phase forward, chunk, micro-batch).
     """
 
-    ends: Mapping[int, FloatArray]
+    from_end: Mapping[int, FloatArray]
     sending: dict[tuple[bool, int, int], tuple[int, int]]
 
 
@@ -105,12 +111,35 @@ def _replace(place: Path, text: str) -> None:
         raise
 
 
+def timeline_of(estimate: Mapping[str, Any]) -> StepTimeline:
+    """The step of a priced plan, from its record alone.
+
+    Raises:
+        InvalidValueError: the plan has no price, or no known order of operations.
+        UnsupportedError: it has too many operations.
+    """
+    parallel = estimate["parallel"]
+    if estimate["predicted"] is None:
+        raise InvalidValueError("the plan has no price, hence no step", where=WHERE, hint="mend its violations first")
+    operations = 2 * parallel["pp"] * parallel["vpp"] * parallel["micro_batches"]
+    if operations > MOST_OPERATIONS:
+        message = f"a step of {operations:,} passes is too long to draw; {MOST_OPERATIONS:,} are the most"
+        raise UnsupportedError(message, where=WHERE, hint="give a larger micro-batch, or a smaller global batch")
+    try:
+        return step_timeline(problem_from_inputs(estimate["inputs"]), degrees_of(estimate))
+    except InvalidValueError as error:
+        error.where = error.where or WHERE
+        raise
+
+
 def trace_text(estimate: Mapping[str, Any], step: StepTimeline) -> str:
     """The trace as JSON text, an event a line."""
     events = [json.dumps(event, separators=(",", ":")) for event in _names(estimate, step)]
-    ends = {phase: np.cumsum(parts, axis=1) * 1e9 for phase, parts in step.passes.items()}
-    passes = _Passes(ends=ends, sending={})
-    for rank in range(step.made.pp):
+    backward = _from_end(step.passes.backward_s)
+    nothing = np.zeros_like(backward)
+    from_end = {FORWARD: _from_end(step.passes.forward_s), BACKWARD: backward, INPUT: backward, WEIGHT: nothing}
+    passes = _Passes(from_end=from_end, sending={})
+    for rank in range(step.timeline.pp):
         events += _rank_events(step, passes, rank)
         events += _counter(estimate, step, rank)
     events += _flows(step, passes)
@@ -119,14 +148,18 @@ def trace_text(estimate: Mapping[str, Any], step: StepTimeline) -> str:
         "model": estimate["model"]["name"],
         "cluster": estimate["cluster"]["name"],
         "step_time_s": estimate["predicted"]["step_time_s"],
-        "critical_stage": step.critical,
     }
     head = '{"displayTimeUnit":"ms","otherData":' + json.dumps(told) + ',"traceEvents":[\n'
     return head + ",\n".join(events) + "\n]}\n"
 
 
+def _from_end(parts_s: FloatArray) -> FloatArray:
+    """Time from the start of each part to the end of the last one, nanoseconds, [chunks, axes]."""
+    return np.asarray(np.cumsum(parts_s[:, ::-1], axis=1)[:, ::-1] * 1e9)
+
+
 def _names(estimate: Mapping[str, Any], step: StepTimeline) -> Iterator[dict[str, Any]]:
-    used = [index for index, track in enumerate(NAMED_TRACKS) if index == 0 or _is_used(step, track, index)]
+    used = [index for index, track in enumerate(TRACKS) if index == 0 or _is_used(step, track)]
     for stage in estimate["stages"]:
         pid = stage["index"]
         spans = ", ".join(f"{span[0]}-{span[1]}" for span in stage["layers"] if span)
@@ -135,43 +168,45 @@ def _names(estimate: Mapping[str, Any], step: StepTimeline) -> Iterator[dict[str
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
         for tid in used:
-            label = "compute" if tid == 0 else f"{NAMED_TRACKS[tid]} exchange"
+            label = "compute" if tid == 0 else f"{TRACKS[tid]} exchange"
             yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": label}}
 
 
-def _is_used(step: StepTimeline, track: str, index: int) -> bool:
+def _is_used(step: StepTimeline, track: str) -> bool:
     if track == "dp":
-        return bool(step.exchange_s.any())
-    tied = track == "pp" and step.tied_s > 0
-    return tied or any(bool(parts[:, index].any()) for parts in step.passes.values())
+        return any(step.tails.data_s)
+    if track == "pp" and step.tied_s > 0:
+        return True
+    axis = AXES.index(track)
+    return bool(step.passes.forward_s[:, axis].any() or step.passes.backward_s[:, axis].any())
 
 
 def _rank_events(step: StepTimeline, passes: _Passes, rank: int) -> list[str]:
     made: list[str] = []
     free = 0.0
-    for event in step.made.of_rank(rank):
+    for event in step.timeline.of_rank(rank):
         free = max(free, event.end_s)
         made += _pass_events(step, passes, event)
-    tails = ((DATA, "exchange of states", step.exchange_s), (0, "update", step.update_s), (0, "wait", step.waiting_s))
+    own = step.tails
+    tails = ((DATA, "exchange of states", own.data_s), (0, "update", own.update_s))
     start = free * 1e9
     for tid, name, seconds in tails:
-        end = start + float(seconds[rank]) * 1e9
+        end = start + seconds[rank] * 1e9
         made += _slice(name, rank, (tid, round(start), round(end)))
         start = end
-    if step.tied_s > 0 and rank in {0, step.made.stage_rank[-1]}:
-        span = (SENDS, round(step.made.step_s * 1e9), round(step.step_s * 1e9))
+    if step.tied_s > 0 and rank in {0, step.timeline.stage_rank[-1]}:
+        span = (SENDS, round(step.timeline.step_s * 1e9), round(step.step_s * 1e9))
         made += _slice("tied embeddings", rank, span)
     return made
 
 
 def _pass_events(step: StepTimeline, passes: _Passes, event: Event) -> list[str]:
-    start, bounds = event.start_s * 1e9, passes.ends[event.phase][event.stage].tolist()
-    last = event.end_s * 1e9
-    marks = [round(start), *(round(min(start + bound, last)) for bound in bounds)]
-    marks[-1] = round(last)
-    slices = [(tid, marks[tid], marks[tid + 1]) for tid in range(len(TRACKS))]
+    start, last = event.start_s * 1e9, event.end_s * 1e9
+    parts = passes.from_end[event.phase][event.stage].tolist()
+    marks = [round(start), *(round(max(last - part, start)) for part in parts), round(last)]
+    slices = [(tid, marks[tid], marks[tid + 1]) for tid in range(len(marks) - 1)]
     name = f"{LETTERS[event.phase]}{event.micro_batch}"
-    chunk = f',"chunk":{event.stage // step.made.pp}' if step.made.vpp > 1 else ""
+    chunk = f',"chunk":{event.stage // step.timeline.pp}' if step.timeline.vpp > 1 else ""
     arguments = f',"args":{{"micro_batch":{event.micro_batch}{chunk}}}'
     made = _slice(name, event.rank, slices[0], arguments)
     for span in slices[1:]:
@@ -204,8 +239,8 @@ def _us(nanoseconds: int) -> str:
 
 def _flows(step: StepTimeline, passes: _Passes) -> Iterator[str]:
     """From what a pass sends with to the pass of the neighbouring chunk that needs it."""
-    starts = {(e.phase == FORWARD, e.stage, e.micro_batch): e for e in step.made.events if e.phase != WEIGHT}
-    for number, sent in enumerate(step.made.transfers):
+    starts = {(e.phase == FORWARD, e.stage, e.micro_batch): e for e in step.timeline.events if e.phase != WEIGHT}
+    for number, sent in enumerate(step.timeline.transfers):
         forward = sent.phase == FORWARD
         tid, left = passes.sending[forward, sent.stage, sent.micro_batch]
         arrival = round(starts[forward, sent.stage + (1 if forward else -1), sent.micro_batch].start_s * 1e9)
@@ -222,7 +257,7 @@ def _flow(number: int, sent: Transfer, leaves: tuple[int, int], arrival: int) ->
 def _counter(estimate: Mapping[str, Any], step: StepTimeline, rank: int) -> list[str]:
     memory = estimate["stages"][rank]["memory"]
     held, kept = memory["total_bytes"] - memory["activations_bytes"], memory["activations_bytes"]
-    live = [(round(found.time_s * 1e9), sum(found.chunks)) for found in step.made.live(rank)]
+    live = [(round(found.time_s * 1e9), sum(found.chunks)) for found in step.timeline.live(rank)]
     most = max(count for _, count in live)
     made = []
     for place, (time, count) in enumerate(live):

@@ -11,9 +11,8 @@ from trace_checker import Facts, TraceError, check_trace
 import shardwright
 from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.planner.estimation import estimate_plan
-from shardwright.planner.explanation.timelines import timeline_of
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.report.trace import trace_text, write_trace
+from shardwright.planner.report.trace import timeline_of, trace_text, write_trace
 
 SMALL = {"seq_len": 4096, "global_batch": 64}
 PLANS = {
@@ -61,7 +60,11 @@ def test_the_trace_ends_with_the_printed_step(traced):
 
 def test_tracks_of_the_critical_stage_sum_to_the_parts_of_the_step(traced):
     estimate, facts = traced
-    critical, time = timeline_of(estimate).critical, estimate["time"]
+    time = estimate["time"]
+    busiest: dict[int, float] = {}
+    for (stage, _), total in facts.track_s.items():
+        busiest[stage] = busiest.get(stage, 0.0) + total
+    critical = max(busiest, key=lambda stage: (round(busiest[stage], 6), -stage))
     operations = 6 * estimate["parallel"]["micro_batches"] * estimate["parallel"]["vpp"] + 8
     slack = {"rel": 1e-9, "abs": operations * 1e-9}
     computing = time["compute_s"] + time["recompute_s"] + time["other_s"] + time["optimizer_s"]
@@ -179,8 +182,13 @@ def test_what_has_no_order_or_no_price_is_refused(tmp_path):
         "llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=6, degrees=shardwright.Degrees(tp=2, pp=4, vpp=2)
     ).to_dict()
     if odd["predicted"] is not None:
-        with pytest.raises(UnsupportedError, match="order"):
+        with pytest.raises(InvalidValueError, match="order") as refused:
             write_trace(odd, tmp_path / "trace.json")
+        assert refused.value.where == "--trace"
+    long = _estimate("1f1b")
+    long["parallel"]["micro_batches"] = 10**6
+    with pytest.raises(UnsupportedError, match="too long"):
+        write_trace(long, tmp_path / "trace.json")
     none = shardwright.estimate("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=64, degrees=shardwright.Degrees(tp=3))
     with pytest.raises(InvalidValueError, match="no price"):
         write_trace(none.to_dict(), tmp_path / "trace.json")
