@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardwright.commands import console, describing, explaining, launching, measuring, picturing, pricing, sweeping
+from shardwright.commands import console, describing, explaining, launching, measuring, picturing, pricing, sizing, sweeping
 from shardwright.errors import ShardwrightError
 from shardwright.planner.report.options import GroupedCommand
 
@@ -25,6 +25,7 @@ COMMANDS = (
     explaining.explain,
     explaining.compare,
     sweeping.sweep,
+    sizing.size,
     measuring.validate,
     measuring.calibrate,
     picturing.report,

@@ -87,3 +87,9 @@ def _usd(value: object, where: str) -> float:
 def _file(path: Path) -> dict[str, tuple[float, str]]:
     document = read_document(path)
     return {load_node(str(n)).id: (_usd(usd, document.place(n)), f"given in {path.name}") for n, usd in document.data.items()}
+
+
+def prices_for(statements: Sequence[str], node_id: str) -> tuple[str, ...]:
+    """The statements that are of a node preset, or may be: a file lists several."""
+    named = ((text, text.partition("=")) for text in statements)
+    return tuple(text for text, (name, equals, _) in named if not equals or load_node(name.strip()).id == node_id)

@@ -21,6 +21,7 @@ from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
 from shardwright.planner.records.explanation.schema import Comparison, Explanation
 from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
+from shardwright.planner.records.sizing.schema import SizeResult
 from shardwright.planner.records.sweep.schema import SweepResult
 
 SCHEMA_VERSION = 1
@@ -124,6 +125,7 @@ KINDS: Mapping[str, Any] = {
     "comparison": Comparison,
     "report": Report,
     "sweep-result": SweepResult,
+    "size-result": SizeResult,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("calibration", "cluster", "model", "sweep")

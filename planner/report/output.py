@@ -18,7 +18,7 @@ from shardwright.planner.report.style import Style
 
 FORMATS = ("table", "json", "yaml", "csv")
 
-ROWS_OF: Mapping[str, str] = {"calibration": "fits", "explanation": "waterfall", "comparison": "parts"}
+ROWS_OF: Mapping[str, str] = {"calibration": "fits", "explanation": "waterfall", "comparison": "parts", "size-result": "sizes"}
 """Lists of mappings that are the rows of a document."""
 
 
@@ -61,6 +61,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.html.record_table import report_parts
     from shardwright.planner.report.listing_table import listing_parts
     from shardwright.planner.report.plan_table import plan_parts
+    from shardwright.planner.report.size_table import size_parts
     from shardwright.planner.report.style import to_text
     from shardwright.planner.report.validation_table import validation_parts
 
@@ -72,6 +73,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "calibration": calibration_parts,
         "explanation": explanation_parts,
         "comparison": comparison_parts,
+        "size-result": size_parts,
         "report": report_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from shardwright.planner.report.trace import write_trace as write_trace
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
+    from shardwright.planner.sizing.request import SizeRequest as SizeRequest
+    from shardwright.planner.sizing.run import size as size
+    from shardwright.planner.sizing.target import Target as Target
     from shardwright.planner.sweep.run import sweep as sweep
     from shardwright.planner.validation import validate as validate
 
@@ -49,6 +52,9 @@ _PLACES = {
     "LaunchOptions": "shardwright.planner.emit.options",
     "sweep": "shardwright.planner.sweep.run",
     "write_trace": "shardwright.planner.report.trace",
+    "size": "shardwright.planner.sizing.run",
+    "SizeRequest": "shardwright.planner.sizing.request",
+    "Target": "shardwright.planner.sizing.target",
     "validate": "shardwright.planner.validation",
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
@@ -64,6 +70,8 @@ __all__ = [
     "LaunchOptions",
     "PricingOptions",
     "SearchOptions",
+    "SizeRequest",
+    "Target",
     "TopoOptions",
     "__version__",
     "compare",
@@ -77,6 +85,7 @@ __all__ = [
     "load_model",
     "plan",
     "report",
+    "size",
     "sweep",
     "topo",
     "validate",

@@ -46,7 +46,7 @@ def topo(
 
 
 def schema(
-    name: Annotated[str, o.argument("NAME", "plan-result estimate sweep-result ... cluster model sweep")],
+    name: Annotated[str, o.argument("NAME", "plan-result estimate sweep-result size-result ... cluster model sweep")],
     form: o.SchemaFormat = "json",
 ) -> None:
     """Print the JSON Schema of a document."""
