@@ -115,7 +115,7 @@ def _failures(run: Record) -> list[str]:
     if run["mtti_s"] is None:
         return ["no interruptions"]
     return [
-        f"{words.count(run['interruptions'])} interruptions, one every {words.span(run['mtti_s'])}, "
+        f"{words.digits(run['interruptions'], 2)} interruptions, one every {words.span(run['mtti_s'])}, "
         f"{words.span(run['restart_s'])} to restart",
         f"a checkpoint every {words.span(run['checkpoint_interval_s'])} takes {words.seconds(run['checkpoint_s'])}, "
         f"{words.message_size(run['checkpoint_bytes_per_rank'])} a rank",
