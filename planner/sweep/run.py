@@ -9,6 +9,7 @@ the same bytes. Results are read from the store one at a time: memory does not g
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -48,6 +49,41 @@ class SweepProgress:
     elapsed_s: float
 
 
+def stored_points(path: Path) -> list[dict[str, Any]]:
+    """The points that a store holds, as `SweepResult.records` gives them; their keys say what each result is about.
+
+    Of results about the same job (of other versions, or with other options than a key tells) the one with the fastest plan
+    is given. Those that say nothing of what they are about are left out.
+
+    Raises:
+        ShardwrightError: no store, or one of another version.
+    """
+    store = Store.open(path)
+    try:
+        made: dict[str, dict[str, Any]] = {}
+        for text in store.results():
+            record = json.loads(text)
+            key = record.pop("about", None)
+            if key is None:
+                continue
+            name, point = json.dumps(key), {"key": key, **record}
+            if name not in made or _slowness(point) < _slowness(made[name]):
+                made[name] = point
+        return sorted(made.values(), key=_place)
+    finally:
+        store.close()
+
+
+def _slowness(record: dict[str, Any]) -> float:
+    best = record["best"]
+    return math.inf if best is None else float(best["predicted"]["step_time_s"])
+
+
+def _place(record: dict[str, Any]) -> tuple[str, ...]:
+    """What orders points: words by letters, numbers by size."""
+    return tuple(f"{value:012d}" if isinstance(value, int) else str(value) for value in record["key"].values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
     """What a sweep found.
@@ -79,7 +115,8 @@ class SweepResult:
     def records(self) -> Iterator[dict[str, Any]]:
         """The record of each point, in order."""
         for point, name in zip(self.points, self.digests, strict=True):
-            yield {"key": point.key, **json.loads(self.store.get(name) or "{}")}
+            found = json.loads(self.store.get(name) or "{}")
+            yield {"key": point.key} | {key: value for key, value in found.items() if key != "about"}
 
     def head(self) -> dict[str, Any]:
         """The record `sweep --format json` prints, without its points."""

@@ -77,6 +77,10 @@ class Store:
         """Whether the result of a point is there."""
         return self._connection.execute("SELECT 1 FROM points WHERE digest = ?", (digest,)).fetchone() is not None
 
+    def results(self) -> Iterator[str]:
+        """All results, in the order of their digests."""
+        yield from (str(row[0]) for row in self._connection.execute("SELECT result FROM points ORDER BY digest"))
+
     def put(self, digest: str, result: str) -> None:
         """Keeps a result; one that is there already stays.
 

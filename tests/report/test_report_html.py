@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from html_samples import NASTY, Tags, data_of, deep, planned, sweep, too_large
 
-from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError, UnsupportedError
+from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError
 from shardwright.planner.report.html import colours, figures
 from shardwright.planner.report.html.document import report
 from shardwright.planner.report.html.page import LIMIT_BYTES
@@ -365,10 +365,6 @@ def test_a_picture_that_cannot_be_written_leaves_no_page(tmp_path, monkeypatch):
 def test_sources_are_read_or_refused(tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps(sweep()), encoding="utf-8")
     assert made(tmp_path, str(tmp_path / "sweep.json"))[1]["pictures"] == ["scaling"]
-    (tmp_path / "store.db").write_bytes(b"SQLite format 3\0" + b"\0" * 100)
-    with pytest.raises(UnsupportedError, match="is a store") as caught:
-        report(str(tmp_path / "store.db"), tmp_path / "x.html")
-    assert "--format json" in caught.value.hint
     for text in ("{", "[]", '{"kind": "emission", "schema_version": 1}', '{"kind": "sweep-result", "points": []}'):
         (tmp_path / "bad.json").write_text(text, encoding="utf-8")
         with pytest.raises((DamagedFileError, InvalidValueError)):
@@ -378,6 +374,24 @@ def test_sources_are_read_or_refused(tmp_path):
     with pytest.raises(ConflictError, match="no ranks"):
         report(sweep(), tmp_path / "x.html", rank=2)
     assert not (tmp_path / "x.html").exists()
+
+
+def test_a_store_is_read_without_the_sweep_that_filled_it(tmp_path):
+    from shardwright.planner.sweep.run import sweep as run
+
+    store = tmp_path / "points.db"
+    models = ["llama3-8b", "llama3-70b"]
+    run(models, node="dgx-h100", nodes=[2, 1], seq_len=2048, global_batch=64, engine="local", workers=1, store=store)
+    text, record = made(tmp_path, str(store))
+    assert record["pictures"] == ["scaling"]
+    points = data_of(text)["result"]["points"]
+    said = [(p["key"]["model"], p["key"]["gpus"], p["status"]) for p in points]
+    assert said[:2] == [("llama3-70b", 8, "infeasible"), ("llama3-70b", 16, "infeasible")]
+    assert said[2:] == [("llama3-8b", 8, "ok"), ("llama3-8b", 16, "ok")]
+    assert "about" not in points[0]
+    (tmp_path / "other.db").write_bytes(b"SQLite format 3\0" + b"\0" * 100)
+    with pytest.raises(DamagedFileError, match="no store of sweeps"):
+        report(str(tmp_path / "other.db"), tmp_path / "x.html")
 
 
 # --- colours -----------------------------------------------------------------------------------------------

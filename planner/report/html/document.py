@@ -108,7 +108,7 @@ def page_text(made: Made, document: Mapping[str, Any], rank: int) -> tuple[str, 
         text = rendered(made.page, {"result": result, "shown_rank": rank, "pictures": pictures})
         if len(text.encode()) < LIMIT_BYTES:
             return text, left_out
-    hint = "report a result with fewer plans (plan --top 20)"
+    hint = "report a result with fewer plans (plan --top 20), or a sweep of fewer points"
     raise InvalidValueError(f"the report would be larger than {LIMIT_BYTES:,} bytes", where=WHERE, hint=hint)
 
 
@@ -124,9 +124,15 @@ def trimmed(document: Mapping[str, Any], rank: int) -> dict[str, Any]:
     for name in ("plans", "near_misses"):
         if name in made:
             rows = enumerate(made[name], 1)
-            made[name] = [p if first and at == rank else {k: v for k, v in p.items() if k in _KEPT} for at, p in rows]
+            made[name] = [p if first and at == rank else _short(p) for at, p in rows]
             first = first and not made[name]
+    if "points" in made:
+        made["points"] = [p | {"best": _short(p["best"]), "others": []} for p in made["points"]]
     return made
+
+
+def _short(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if plan is None else {key: value for key, value in plan.items() if key in _KEPT}
 
 
 def _without(value: Mapping[str, Any], path: list[str]) -> dict[str, Any]:

@@ -134,7 +134,9 @@ def assumptions_grid(rows: Sequence[Mapping[str, Any]]) -> Grid:
 
 def points_grid(points: Sequence[Mapping[str, Any]]) -> Grid:
     """The points of a sweep."""
-    keys = list(dict.fromkeys(key for point in points for key in point["key"]))
+    every = list(dict.fromkeys(key for point in points for key in point["key"]))
+    same = [key for key in every if len({json.dumps(point["key"].get(key)) for point in points}) == 1 and len(points) > 1]
+    keys = [key for key in every if key not in same]
     columns = (
         *(Column(name=key.replace("_", " "), number=_numeric(points, key)) for key in keys),
         Column(name="best plan"),
@@ -144,7 +146,8 @@ def points_grid(points: Sequence[Mapping[str, Any]]) -> Grid:
         Column(name="GiB", number=True),
     )
     lines = [Line(cells=[*(_key(point["key"].get(key)) for key in keys), *_best(point)]) for point in points]
-    caption = f"{words.many(len(points), 'point')}. A heading sorts."
+    shared = words.joined(((key.replace("_", " "), points[0]["key"].get(key)) for key in same), " ")
+    caption = f"{words.many(len(points), 'point')}" + (f", all of {shared}" if shared else "") + ". A heading sorts."
     return Grid(id="points-table", caption=caption, columns=columns, rows=lines, sortable=True)
 
 

@@ -1,4 +1,4 @@
-"""What `report` is given: a plan-result, an estimate, or a sweep-result."""
+"""What `report` is given: a plan-result, an estimate, a sweep-result, or the store of a sweep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
-from shardwright.errors import DamagedFileError, UnsupportedError
+from shardwright.errors import DamagedFileError, InvalidValueError, UnsupportedError
 from shardwright.planner.schema import SCHEMA_VERSION, read_result
 
 SWEEP = "sweep-result"
@@ -15,11 +15,11 @@ _STORE = b"SQLite format 3\0"
 
 
 def read_report_source(source: str) -> dict[str, Any]:
-    """The document in a file, in the folder that `plan -o` wrote, or on standard input (`-`).
+    """The document in a file, in the folder that `plan -o` wrote, in a store, or on standard input (`-`).
 
     Raises:
         DamagedFileError: it is none of the documents a report is made of.
-        UnsupportedError: a store, or a document of another version.
+        UnsupportedError: a document or a store of another version.
         ShardwrightError: as `read_result`.
     """
     if source == "-":
@@ -27,7 +27,8 @@ def read_report_source(source: str) -> dict[str, Any]:
         return _sweep(document) if document.data.get("kind") == SWEEP else read_result(document.data)
     place = Path(source)
     if place.is_file():
-        _refuse_store(place)
+        if _is_store(place):
+            return _stored(place)
         document = parse_json(read_text(place, limit_bytes=RESULT_LIMIT_BYTES), source)
         if document.data.get("kind") == SWEEP:
             return _sweep(document)
@@ -53,9 +54,16 @@ def _sweep(document: Document) -> dict[str, Any]:
     return document.data
 
 
-def _refuse_store(place: Path) -> None:
+def _is_store(place: Path) -> bool:
     with place.open("rb") as file:
-        begins = file.read(len(_STORE))
-    if begins == _STORE:
-        hint = f"run the sweep again with --store {place} --format json > sweep.json, which reuses every point, and report that"
-        raise UnsupportedError(f"{place} is a store; a report is made of what a sweep prints", where="RESULT", hint=hint)
+        return file.read(len(_STORE)) == _STORE
+
+
+def _stored(place: Path) -> dict[str, Any]:
+    from shardwright.planner.sweep.run import stored_points
+
+    points = stored_points(place)
+    if not points:
+        hint = f"run a sweep with --store {place} first"
+        raise InvalidValueError(f"{place} holds no finished point", where="RESULT", hint=hint)
+    return {"schema_version": SCHEMA_VERSION, "kind": SWEEP, "points": points}

@@ -9,7 +9,7 @@ from shardwright.planner.report import options as o
 
 
 def report(
-    result: Annotated[str, o.argument("RESULT", "what plan, estimate or sweep wrote: file, folder, or -")],
+    result: Annotated[str, o.argument("RESULT", "what plan, estimate or sweep wrote: file, folder, store, or -")],
     output: Annotated[str, o.option(o.OUTPUT, "HTML file to write", "-o", "--output", metavar="FILE")],
     rank: o.Rank = None,
     figures: Annotated[str | None, o.option(o.OUTPUT, "write the pictures there too: SVG, PNG", metavar="DIR")] = None,
