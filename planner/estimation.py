@@ -35,10 +35,11 @@ from shardwright.planner.problem import (
     problem_from_inputs,
 )
 from shardwright.planner.settling import Settled, settle
+from shardwright.planner.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Shown):
     """The price of one plan.
 
     Attributes:

@@ -26,6 +26,7 @@ from typing import Any
 from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.runs import RunRow, read_runs
+from shardwright.planner.shown import Shown
 from shardwright.planner.site.shrinkage import interval_share, site_shift
 from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Run, price_run, read_run
 from shardwright.planner.validation_summary import Outcome, group_summary, total_summary
@@ -44,7 +45,7 @@ FLAG = re.compile(r"\bFLAG\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationResult:
+class ValidationResult(Shown):
     """What `validate` found.
 
     Attributes:
@@ -56,6 +57,10 @@ class ValidationResult:
     def to_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return self.data
+
+    def __repr__(self) -> str:
+        summary = self.data["summary"]
+        return f"ValidationResult(rows={summary['rows']}, scored={summary['scored']}, median={summary['median']})"
 
     @property
     def exit_code(self) -> int:

@@ -24,10 +24,11 @@ from shardwright.planner.emit.readme import readme
 from shardwright.planner.emit.registry import LAUNCHERS, TARGETS
 from shardwright.planner.emit.request import read_request
 from shardwright.planner.estimation import repriced
+from shardwright.planner.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Emission:
+class Emission(Shown):
     """What was written.
 
     Attributes:
@@ -44,6 +45,9 @@ class Emission:
     def to_dict(self) -> dict[str, Any]:
         """The record itself."""
         return dict(self.data)
+
+    def __repr__(self) -> str:
+        return f"Emission(target={self.data['target']!r}, folder={self.data['folder']!r}, files={len(self.data['files'])})"
 
 
 def emit(

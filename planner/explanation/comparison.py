@@ -18,6 +18,7 @@ from shardwright.planner.explanation.alternatives import compared
 from shardwright.planner.explanation.saved import Record
 from shardwright.planner.explanation.shortest import shortest
 from shardwright.planner.explanation.sides import Named, Side, Source, read_sides
+from shardwright.planner.shown import Shown
 
 SAME_SIZE = 0.02
 """Relative difference of parameters up to which two descriptions are of one model (padding, tied weights, positions)."""
@@ -26,7 +27,7 @@ MAX_TOLERANCE_PERCENT = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Shown):
     """Two plans by part.
 
     Attributes:
@@ -43,6 +44,9 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The record itself."""
         return dict(self.data)
+
+    def __repr__(self) -> str:
+        return f"Comparison(total_s={self.data['total_s']:.6g}, over_tolerance={self.data['over_tolerance']})"
 
 
 def compare(

@@ -22,10 +22,11 @@ from shardwright.planner.explanation.roofline import roofline
 from shardwright.planner.explanation.saved import Record, Saved, priced, read_saved
 from shardwright.planner.explanation.switching import LIMIT, figures
 from shardwright.planner.explanation.waterfall import waterfall
+from shardwright.planner.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Shown):
     """Why a plan costs what it costs.
 
     Attributes:
@@ -43,6 +44,10 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The record itself."""
         return dict(self.data)
+
+    def __repr__(self) -> str:
+        binding = self.data["binding"]
+        return f"Explanation(rank={self.data['rank']}, binding={binding['constraint']!r}, what={binding['what']!r})"
 
 
 def explain(

@@ -63,6 +63,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.plan_table import plan_parts
     from shardwright.planner.report.size_table import size_parts
     from shardwright.planner.report.style import to_text
+    from shardwright.planner.report.sweep_table import sweep_parts
     from shardwright.planner.report.validation_table import validation_parts
 
     parts: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
@@ -75,6 +76,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "comparison": comparison_parts,
         "size-result": size_parts,
         "report": report_parts,
+        "sweep-result": lambda sweep: sweep_parts(sweep["points"], sweep["asked"]),
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 
@@ -82,15 +84,23 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
 def _csv(data: Mapping[str, Any]) -> str:
     from shardwright.planner.report import rows
 
-    made: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "plan-result": lambda result: rows.csv_text(rows.plan_rows(result), rows.plan_columns(result)),
-        "estimate": lambda estimate: rows.csv_text(rows.estimate_rows(estimate)),
-        "validation": lambda validation: rows.csv_text(rows.validation_rows(validation)),
-        "emission": lambda emission: rows.csv_text([{"file": name} for name in emission["files"]]),
-        "report": lambda report: rows.csv_text([{"file": name} for name in (report["file"], *report["figures"])]),
+    return rows.csv_text(rows_of(data), rows.plan_columns(data) if data["kind"] == "plan-result" else ())
+
+
+def rows_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A document as flat rows: what CSV and frames hold."""
+    from shardwright.planner.report import rows
+
+    made: dict[str, Callable[[Mapping[str, Any]], list[dict[str, Any]]]] = {
+        "plan-result": rows.plan_rows,
+        "estimate": rows.estimate_rows,
+        "validation": rows.validation_rows,
+        "emission": lambda emission: [{"file": name} for name in emission["files"]],
+        "sweep-result": lambda sweep: [rows.point_row(point) for point in sweep["points"]],
+        "report": lambda report: [{"file": name} for name in (report["file"], *report["figures"])],
     }
     if data["kind"] in made:
         return made[data["kind"]](data)
     if data["kind"] in ROWS_OF:
-        return rows.csv_text(rows.flat_rows(data[ROWS_OF[data["kind"]]]))
-    return rows.csv_text(rows.flat_rows(data.get("items", [data.get("item", {})])))
+        return rows.flat_rows(data[ROWS_OF[data["kind"]]])
+    return rows.flat_rows(data.get("items", [data.get("item", {})]))

@@ -39,6 +39,12 @@ def validation_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(row) for row in result["rows"]]
 
 
+def point_row(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a point of a sweep: its key, its status, and its best plan."""
+    row = {**point["key"], **{name: point[name] for name in ("status", "reason", "result_digest")}}
+    return row | (_estimate_row(point["best"]) if point.get("best") else {})
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """RFC 4180 text with a header line; unknown values are empty, lists separated by blanks.
 

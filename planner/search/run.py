@@ -34,6 +34,7 @@ from shardwright.planner.search.placement import LIMIT, placement_record
 from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
+from shardwright.planner.shown import Shown
 from shardwright.planner.site.stated import with_measured
 from shardwright.planner.spending import check_objective
 
@@ -44,7 +45,7 @@ PROVEN = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanResult:
+class PlanResult(Shown):
     """What a search found.
 
     Attributes:

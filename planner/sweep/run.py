@@ -21,6 +21,7 @@ from shardwright.documents import digest
 from shardwright.errors import InvalidValueError, ShardwrightError, unknown_name
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.search.options import SearchOptions
+from shardwright.planner.shown import Shown
 from shardwright.planner.sweep import scaling
 from shardwright.planner.sweep.engines.base import Engine
 from shardwright.planner.sweep.engines.local import LocalEngine, usable_cores
@@ -85,7 +86,7 @@ def _place(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+class SweepResult(Shown):
     """What a sweep found.
 
     Attributes:

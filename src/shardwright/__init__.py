@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shardwright.planner.problem import PricingOptions as PricingOptions
     from shardwright.planner.readers.estimating import estimate_file as estimate_file
     from shardwright.planner.report.html.document import report as report
+    from shardwright.planner.report.notebook import frame_of as frame_of
+    from shardwright.planner.report.notebook import html_of as html_of
     from shardwright.planner.report.trace import write_trace as write_trace
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
@@ -51,6 +53,8 @@ _PLACES = {
     "compare": "shardwright.planner.explanation.comparison",
     "LaunchOptions": "shardwright.planner.emit.options",
     "sweep": "shardwright.planner.sweep.run",
+    "frame_of": "shardwright.planner.report.notebook",
+    "html_of": "shardwright.planner.report.notebook",
     "write_trace": "shardwright.planner.report.trace",
     "size": "shardwright.planner.sizing.run",
     "SizeRequest": "shardwright.planner.sizing.request",
@@ -81,6 +85,8 @@ __all__ = [
     "estimate_file",
     "estimate_plan",
     "explain",
+    "frame_of",
+    "html_of",
     "load_cluster",
     "load_model",
     "plan",

@@ -13,12 +13,13 @@ from shardwright.planner.report.html.page import LIMIT_BYTES, rendered
 from shardwright.planner.report.html.reading import SWEEP, read_report_source
 from shardwright.planner.report.html.sections import Made, result_page, sweep_page
 from shardwright.planner.report.html.writing import check_folder, check_target, write_files
+from shardwright.planner.shown import Shown
 
 WHERE, FIGURES = "-o", "--figures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Shown):
     """What was written.
 
     Attributes:
