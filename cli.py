@@ -14,7 +14,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardwright.commands import console, describing, explaining, launching, measuring, picturing, pricing, sizing, sweeping
+from shardwright.commands import (
+    console,
+    describing,
+    executing,
+    explaining,
+    launching,
+    measuring,
+    picturing,
+    pricing,
+    sizing,
+    sweeping,
+)
 from shardwright.errors import ShardwrightError
 from shardwright.planner.report.options import GroupedCommand
 
@@ -30,6 +41,7 @@ COMMANDS = (
     measuring.calibrate,
     picturing.report,
     launching.emit,
+    executing.run,
     describing.show,
     describing.topo,
     describing.schema,

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.planner.records.execution.schema import RunRecord
 from shardwright.planner.records.explanation.schema import Comparison, Explanation
 from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
 from shardwright.planner.records.sizing.schema import SizeResult
@@ -126,6 +127,7 @@ KINDS: Mapping[str, Any] = {
     "report": Report,
     "sweep-result": SweepResult,
     "size-result": SizeResult,
+    "run-result": RunRecord,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("calibration", "cluster", "model", "sweep")

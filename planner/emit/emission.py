@@ -94,7 +94,7 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
     Raises:
         UnsupportedError: the target cannot express the plan.
     """
-    _refuse(target, refusals(request, target))
+    refuse(target, refusals(request, target))
     program = target.program(request)
     return {
         **program.files,
@@ -120,7 +120,12 @@ def _check_files(program: Program) -> dict[str, File]:
     }
 
 
-def _refuse(target: Target, refusals: tuple[Refusal, ...]) -> None:
+def refuse(target: Target, refusals: tuple[Refusal, ...]) -> None:
+    """Stops where a target refuses something.
+
+    Raises:
+        UnsupportedError: the message names every field.
+    """
     if not refusals:
         return
     said = "; ".join(f"{r.field}: {r.message}" for r in refusals)

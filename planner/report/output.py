@@ -18,7 +18,13 @@ from shardwright.planner.report.style import Style
 
 FORMATS = ("table", "json", "yaml", "csv")
 
-ROWS_OF: Mapping[str, str] = {"calibration": "fits", "explanation": "waterfall", "comparison": "parts", "size-result": "sizes"}
+ROWS_OF: Mapping[str, str] = {
+    "calibration": "fits",
+    "explanation": "waterfall",
+    "comparison": "parts",
+    "size-result": "sizes",
+    "run-result": "trials",
+}
 """Lists of mappings that are the rows of a document."""
 
 
@@ -61,6 +67,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.html.record_table import report_parts
     from shardwright.planner.report.listing_table import listing_parts
     from shardwright.planner.report.plan_table import plan_parts
+    from shardwright.planner.report.run_table import run_parts
     from shardwright.planner.report.size_table import size_parts
     from shardwright.planner.report.style import to_text
     from shardwright.planner.report.sweep_table import sweep_parts
@@ -77,6 +84,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "size-result": size_parts,
         "report": report_parts,
         "sweep-result": lambda sweep: sweep_parts(sweep["points"], sweep["asked"]),
+        "run-result": run_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardwright.planner.emit.options import LaunchOptions as LaunchOptions
     from shardwright.planner.estimation import estimate as estimate
     from shardwright.planner.estimation import estimate_plan as estimate_plan
+    from shardwright.planner.execution.run import run as run
     from shardwright.planner.explanation.comparison import compare as compare
     from shardwright.planner.explanation.explain import explain as explain
     from shardwright.planner.plans import Degrees as Degrees
@@ -51,6 +52,7 @@ _PLACES = {
     "emit": "shardwright.planner.emit.emission",
     "explain": "shardwright.planner.explanation.explain",
     "compare": "shardwright.planner.explanation.comparison",
+    "run": "shardwright.planner.execution.run",
     "LaunchOptions": "shardwright.planner.emit.options",
     "sweep": "shardwright.planner.sweep.run",
     "frame_of": "shardwright.planner.report.notebook",
@@ -91,6 +93,7 @@ __all__ = [
     "load_model",
     "plan",
     "report",
+    "run",
     "size",
     "sweep",
     "topo",

@@ -15,7 +15,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from context import ExpertExchange
-from data import loss_of, now, report, share
+from data import largest_peak, loss_of, now, report, share
 from model import Model, fill, whole_sequence
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 
@@ -96,8 +96,9 @@ def train(config, plan, settings):
         mean = torch.tensor([loss], device=device)
         dist.all_reduce(mean)
         losses.append(float(mean) / world)
+    peak = largest_peak(device)
     if rank == 0:
-        print(json.dumps(report(losses, times, device, world)), flush=True)
+        print(json.dumps(report(losses, times, peak, world)), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,11 +1,15 @@
 """Synthetic sequences, the loss, and the report: the same whatever divides the model."""
 
+import resource
+import sys
 import time
 
 import torch
+import torch.distributed as dist
 from torch.nn import functional
 
 WARM_UP = 2
+RSS = 1 if sys.platform == "darwin" else 1024  # the unit of what a system tells of a process
 
 
 def sample(config, step, index):
@@ -34,12 +38,21 @@ def now(device):
     return time.perf_counter()
 
 
-def report(losses, times, device, world_size):
-    """Losses, the median step time after warming up, and the peak memory."""
+def largest_peak(device):
+    """Peak memory of the fullest rank: allocated on its GPU, or the whole process on a CPU."""
+    held = torch.cuda.max_memory_allocated() if device != "cpu" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS
+    peak = torch.tensor([held], dtype=torch.float64, device=device)
+    dist.all_reduce(peak, dist.ReduceOp.MAX)
+    return int(peak)
+
+
+def report(losses, times, peak, world_size):
+    """Losses, the step times (all, and the median after warming up), and the peak memory."""
     settled = sorted(times[WARM_UP:] or times)
     return {
         "losses": losses,
         "step_time_s": settled[len(settled) // 2],
-        "peak_memory_bytes": torch.cuda.max_memory_allocated() if device != "cpu" else None,
+        "step_times_s": times,
+        "peak_memory_bytes": peak,
         "world_size": world_size,
     }

@@ -14,7 +14,7 @@ import pathlib
 import torch
 import torch.distributed as dist
 from context import held_positions
-from data import loss_of, now, report, share
+from data import largest_peak, loss_of, now, report, share
 from parallel import Mesh, build
 from scaling import LossScale
 from torch.distributed.pipelining import PipelineStage
@@ -152,8 +152,9 @@ def train(config, plan):
     parameters = [p for part in runner.parts for p in part.parameters() if p.requires_grad]
     optimizer = optimizer_of(plan["optimizer"], parameters, config["lr"])
     losses, times = steps(config, plan, mesh, runner, scale.guarding(optimizer, parameters), device)
+    peak = largest_peak(device)
     if dist.get_rank() == 0:
-        print(json.dumps(report(losses, times, device, plan["world_size"])), flush=True)
+        print(json.dumps(report(losses, times, peak, plan["world_size"])), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

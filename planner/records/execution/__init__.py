@@ -1,0 +1,1 @@
+"""The record that `run` prints."""
