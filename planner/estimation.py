@@ -36,6 +36,7 @@ from shardwright.planner.problem import (
 )
 from shardwright.planner.settling import Settled, settle
 from shardwright.planner.shown import Shown
+from shardwright.planner.spending import check_objective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,12 @@ def estimate(
 
 
 def estimate_problem(problem: Problem, degrees: Degrees, settings: Mapping[str, Any] | None = None) -> Estimate:
-    """Prices one plan of a problem; `settings` as `estimate_degrees` takes them."""
+    """Prices one plan of a problem; `settings` as `estimate_degrees` takes them.
+
+    Raises:
+        InvalidValueError: the objective needs a price or a power that is not known.
+    """
+    check_objective(problem)
     return Estimate(data=_finished(problem, estimate_degrees(problem, degrees, settings)))
 
 
@@ -132,6 +138,7 @@ def repriced(
     inputs, saved = plan_of(document, rank, "the result" if isinstance(source, Mapping) else str(source))
     problem = problem_from_inputs(inputs, options.overrides if options else (), saved["parallel"]["world_size"])
     problem = problem.repriced(options.prices, options.objective) if options else problem
+    check_objective(problem)
     if options and options.calibration is not None:
         problem = replace(problem, collectives=corrections_from(options.calibration, problem.cluster))
     problem = replace(problem, assumptions=_with_saved_origins(problem, document["assumptions"]))

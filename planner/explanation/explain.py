@@ -79,7 +79,7 @@ def explain(
 def _record(saved: Saved, asked: Mapping[str, int]) -> Record:
     estimate = saved.estimate
     near, operators = changes(saved.problem, estimate), roofline(priced(saved.problem, [saved.degrees]), 0)
-    bound, own = constraints(estimate, near, operators), saved.ranked[(saved.rank or 1) - 1]
+    bound, own = constraints(estimate, near, operators), saved.ranked[saved.place]
     return {
         "schema_version": 1,
         "kind": "explanation",
@@ -106,4 +106,10 @@ def _winner(saved: Saved) -> Record | None:
     if len(saved.ranked) < 2:
         return None
     first = saved.ranked[0]
-    return {"rank": 1, "id": first["id"], "among": len(saved.ranked), "tie_percent": 100 * saved.tie, "factor_at_most": LIMIT}
+    return {
+        "rank": first["rank"],
+        "id": first["id"],
+        "among": len(saved.ranked),
+        "tie_percent": 100 * saved.tie,
+        "factor_at_most": LIMIT,
+    }

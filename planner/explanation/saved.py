@@ -53,8 +53,16 @@ class Saved:
 
     @property
     def ranked(self) -> list[Record]:
-        """The plans of the ranking it belongs to; itself alone where there is none."""
-        return list(self.document["plans"]) if self.rank is not None else [self.estimate]
+        """The plans of its ranking on as many GPUs; itself alone where there is none."""
+        if self.rank is None:
+            return [self.estimate]
+        world = self.estimate["parallel"]["world_size"]
+        return [plan for plan in self.document["plans"] if plan["parallel"]["world_size"] == world]
+
+    @property
+    def place(self) -> int:
+        """Its place in `ranked`, from 0."""
+        return next((at for at, plan in enumerate(self.ranked) if plan.get("rank") == self.rank), 0)
 
     @property
     def tie(self) -> float:
@@ -75,7 +83,8 @@ def read_saved(source: str | Path | Mapping[str, Any], rank: int | None = None) 
     document = read_result(source)
     estimate: Record = rounded(estimate_plan(document, rank=rank or 1).to_dict())
     own = (rank or 1) if document["kind"] == "plan-result" else None
-    return Saved(document=document, rank=own, estimate=estimate, problem=problem_from_inputs(document["inputs"]))
+    problem = problem_from_inputs(document["inputs"], world_size=estimate["parallel"]["world_size"])
+    return Saved(document=document, rank=own, estimate=estimate, problem=problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,7 @@ class _Trials:
         if factor not in self._known:
             value = self.value(factor)
             said = f"{self._input.key}={int(value) if self._input.capacity else repr(value)}"
-            problem = problem_from_inputs(self._saved.document["inputs"], (said,))
+            problem = problem_from_inputs(self._saved.document["inputs"], (said,), self._saved.problem.cluster.gpus)
             self._known[factor] = self._base.under(problem, same_prices=self._input.capacity).step_s
         return self._known[factor]
 
@@ -185,7 +185,7 @@ def figures(saved: Saved) -> list[Record]:
 
 
 def _figure(saved: Saved, trials: _Trials, one: Input) -> Record:
-    own = (saved.rank or 1) - 1
+    own = saved.place
     slightly = SLIGHTLY if trials.value(SLIGHTLY) > trials.value(1.0) else 1 / SLIGHTLY
     now, then = trials.step_s(1.0)[own], trials.step_s(slightly)[own]
     able = bool(np.isfinite([now, then]).all())

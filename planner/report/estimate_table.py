@@ -20,7 +20,8 @@ def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     parts = [header(estimate), paragraph(degrees_text(estimate), indent=0), heading(_verdict(estimate))]
     parts += [violation(v) for v in estimate["violations"]]
     if estimate["predicted"] is not None:
-        parts += [paragraph(predicted_text(estimate["predicted"]))]
+        aim = objective_text(estimate["predicted"], estimate["inputs"]["search"].get("objective"))
+        parts += [paragraph(aim + predicted_text(estimate["predicted"]))]
         parts += [heading("Time of one step"), time_waterfall(estimate["time"])]
         parts += [heading("Memory of each stage, GiB"), *memory_parts(estimate)]
         parts += [heading("Communication of one step"), *_communication(estimate["communication"], estimate["account"])]
@@ -79,6 +80,17 @@ def predicted_text(predicted: Mapping[str, Any]) -> str:
     extras = {"usd_per_1m_tokens": "USD per million tokens", "joules_per_token": "J a token"}
     said += [f"{words.digits(predicted[k])} {unit}" for k, unit in extras.items() if predicted[k] is not None]
     return "; ".join([*said, *words.failures(predicted)])
+
+
+def objective_text(predicted: Mapping[str, Any], objective: str | None) -> str:
+    """What another objective than throughput makes of the plan; empty for throughput."""
+    if objective == "cost" and predicted["usd_per_1m_tokens"] is not None:
+        return f"cost: {words.digits(predicted['usd_per_1m_tokens'], 4)} USD per million tokens; "
+    if objective == "energy" and predicted["joules_per_token"] is not None:
+        return f"energy: {words.digits(predicted['joules_per_token'], 4)} J a token; "
+    if objective == "goodput" and predicted["goodput_fraction"]:
+        return f"goodput: {words.count(predicted['tokens_per_s'] * predicted['goodput_fraction'])} useful tokens/s; "
+    return ""
 
 
 def _communication(rows: Sequence[Mapping[str, Any]], account: Mapping[str, Any]) -> list[Any]:

@@ -116,10 +116,12 @@ def _inputs(data: Mapping[str, Any]) -> list[Any]:
         shown.add_row(row["label"], quantity(row["value"], row["unit"]), effect, _switch(row))
     if winner is None:
         return [shown, paragraph("one plan alone: there is no other that could win")]
+    rank, among = winner["rank"], winner["among"]
+    first = f"Rank {rank} of {among} plans" if rank == 1 else f"Rank {rank}, the first of {among} plans on as many GPUs"
     limit = f"within a factor of {winner['factor_at_most']:g}"
     return [
         shown,
-        paragraph(f"Rank 1 of {winner['among']} plans; -: stays first {limit}. Each point is priced anew.", style="dim"),
+        paragraph(f"{first}; -: stays first {limit}. Each point is priced anew.", style="dim"),
     ]
 
 

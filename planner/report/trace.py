@@ -126,7 +126,7 @@ def timeline_of(estimate: Mapping[str, Any]) -> StepTimeline:
         message = f"a step of {operations:,} passes is too long to draw; {MOST_OPERATIONS:,} are the most"
         raise UnsupportedError(message, where=WHERE, hint="give a larger micro-batch, or a smaller global batch")
     try:
-        return step_timeline(problem_from_inputs(estimate["inputs"]), degrees_of(estimate))
+        return step_timeline(problem_from_inputs(estimate["inputs"], world_size=parallel["world_size"]), degrees_of(estimate))
     except InvalidValueError as error:
         error.where = error.where or WHERE
         raise

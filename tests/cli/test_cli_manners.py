@@ -91,6 +91,7 @@ REFUSED = {
     "no such count": (*PLAN, "--gpus", 9),
     "cluster without count": ("plan", "llama3.1-8b", "--cluster", "dgx-h100", *JOB[3:]),
     "no such file": ("plan", "missing/config.json", *JOB[1:]),
+    "price of an estimate unknown": ("estimate", "llama3.1-8b", "--cluster", "dgx-b200:1", *JOB[3:], "--objective", "cost"),
     "price without value": (*PLAN, "--price", "dgx-h100"),
     "price of another node": (*PLAN, "--price", "dgx-a100-80g=1"),
     "price no number": (*PLAN, "--price", "dgx-h100=cheap"),

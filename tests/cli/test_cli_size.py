@@ -54,3 +54,27 @@ def test_refused(shardwright, wrong):
     assert done.code == 2
     assert done.out == ""
     assert "error:" in done.err
+
+
+def test_an_estimate_says_its_objective_first(shardwright):
+    job = ("llama3.1-8b", "--cluster", "dgx-h100:1", "--seq-len", 4096, "--global-batch", 64, "--tp", 2)
+    for objective, words in (("cost", "cost: 0."), ("energy", "energy: 0."), ("goodput", "goodput: ")):
+        assert words in shardwright("estimate", *job, "--objective", objective).out
+    priced = shardwright("estimate", *job, "--objective", "cost", "--price", "dgx-h100=30", "--format", "json").json
+    usual = shardwright("estimate", *job, "--format", "json").json
+    assert priced["predicted"]["usd_per_1m_tokens"] == pytest.approx(10 * usual["predicted"]["usd_per_1m_tokens"])
+    assert priced["inputs"]["search"]["objective"] == "cost"
+
+
+def test_prices_of_a_file(shardwright, tmp_path):
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("dgx-h100: 6\ndgx-b200: 5.5\n", encoding="utf-8")
+    data = shardwright(*ASK, "--tokens", "10B", "--days", 3, "--price", prices, "--format", "json").json
+    assert {answer["cluster"]["usd_per_gpu_hour"] for answer in data["answers"]} == {6.0}
+    assert {answer["cluster"]["price_source"] for answer in data["answers"]} == {"given in prices.yaml"}
+
+
+def test_a_reserved_price_of_the_table(shardwright):
+    job = ("llama3.1-8b", "--cluster", "p5.48xlarge:1", "--seq-len", 4096, "--global-batch", 64, "--format", "json")
+    found = [shardwright("estimate", *job, *more).json for more in ((), ("--price", "p5.48xlarge=reserved-1-year"))]
+    assert found[1]["predicted"]["usd_per_1m_tokens"] < 0.66 * found[0]["predicted"]["usd_per_1m_tokens"]

@@ -198,3 +198,26 @@ def test_fronts_of_several_sizes_are_joined():
     assert not any(beats(one, other) for one in shown for other in shown)
     assert [p["step_time_s"] for p in shown] == sorted(p["step_time_s"] for p in shown)
     assert merged([shown[1::2], shown[::2]]) == shown
+
+
+def test_a_plan_on_fewer_nodes_is_explained_among_those_of_its_size():
+    from shardwright.planner.explanation.explain import explain
+
+    data = planned("cost")
+    few = next(plan for plan in data["plans"] if plan["parallel"]["world_size"] == 16)
+    told = explain(dict(data), rank=few["rank"]).data
+    same = [plan for plan in data["plans"] if plan["parallel"]["world_size"] == 16]
+    assert told["predicted"]["step_time_s"] == pytest.approx(few["predicted"]["step_time_s"])
+    assert all(change["parallel"]["world_size"] == 16 for change in told["changes"] if "parallel" in change)
+    assert told["winner"] is None or (told["winner"]["rank"], told["winner"]["among"]) == (same[0]["rank"], len(same))
+
+
+def test_a_range_of_batches_is_compared_by_the_objective():
+    from shardwright.planner.batches import parse_batch
+    from shardwright.planner.search.batches import merit, plan_range
+
+    ask = {"seq_len": 1024, "options": PricingOptions(objective="cost"), "search": SearchOptions(effort="scan")}
+    found = plan_range("gpt2", "dgx-h100:2", batches=parse_batch("16..64"), **ask)
+    each = [plan_range("gpt2", "dgx-h100:2", batches=parse_batch(f"{b}..{b}"), **ask) for b in (16, 32, 64)]
+    assert merit(found) >= max(merit(one) for one in each)
+    assert merit(found) == -min(plan["predicted"]["usd_per_1m_tokens"] for plan in found.plans)

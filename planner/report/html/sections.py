@@ -74,7 +74,9 @@ def shown_of(document: Mapping[str, Any], rank: int) -> Shown | None:
 
 def result_page(document: Mapping[str, Any], rank: int, source: str) -> Made:
     """The page of a plan-result or an estimate."""
-    shown, problem = shown_of(document, rank), problem_from_inputs(document["inputs"])
+    shown = shown_of(document, rank)
+    world = shown.plans[shown.place - 1]["parallel"]["world_size"] if shown is not None else None
+    problem = problem_from_inputs(document["inputs"], world_size=world)
     sections: list[Section] = []
     if shown is not None:
         title = "Ranked plans" if shown.fits else "Nothing fits; the nearest misses"

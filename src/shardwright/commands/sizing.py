@@ -28,11 +28,16 @@ def size(
     ] = None,
     spare: Annotated[int, o.option(o.INPUTS, "show the best plan with K nodes lost (1)", metavar="K")] = 1,
     seq_len: o.SeqLen = None,
+    length_histogram: o.LengthHistogram = None,
     global_batch: Annotated[int | None, o.option(o.INPUTS, "sequences a step", metavar="B")] = None,
     overrides: o.Set = None,
     precision: o.Precision = None,
     optimizer: o.Optimizer = None,
     grad_dtype: o.GradDtype = None,
+    lora: o.Lora = None,
+    freeze: o.Freeze = None,
+    calibration: o.Calibration = None,
+    measured: o.Measured = None,
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,
     stack: o.Stack = None,
@@ -79,7 +84,7 @@ def _request(given: dict[str, Any]) -> Any:
         raise InvalidValueError("auto", where="--node", hint="name node types, or leave --node out")
     search = {"effort": given["effort"], "fix": asked.fixed(given["fix"] or []), "top": 1, "remedies": False}
     search |= {"workers": given["workers"]} if given["workers"] is not None else {}
-    unused = dict.fromkeys(("gpus", "lora", "length_histogram", "memory_meter", "calibration", "objective", "freeze"))
+    unused = dict.fromkeys(("gpus", "memory_meter", "objective"))
     return SizeRequest(
         model=given["model"],
         target=target,
