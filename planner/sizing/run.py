@@ -27,6 +27,7 @@ from shardwright.planner.problem import Problem
 from shardwright.planner.search.limits import holds_states
 from shardwright.planner.search.options import Progress
 from shardwright.planner.search.run import plan_cluster
+from shardwright.planner.shown import Shown
 from shardwright.planner.sizing.outcome import Least, Outcome, least_outcome, outcome_of
 from shardwright.planner.sizing.request import SizeRequest
 from shardwright.planner.sizing.target import Target
@@ -47,7 +48,7 @@ SEARCHED = frozenset(("meets", "misses", "nothing fits", "no plan"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeResult:
+class SizeResult(Shown):
     """The answers.
 
     Attributes:
