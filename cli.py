@@ -23,6 +23,7 @@ from shardwright.commands import (
     measuring,
     picturing,
     pricing,
+    sharding,
     sizing,
     sweeping,
 )
@@ -35,6 +36,7 @@ COMMANDS = (
     pricing.estimate,
     explaining.explain,
     explaining.compare,
+    sharding.shard,
     sweeping.sweep,
     sizing.size,
     measuring.validate,

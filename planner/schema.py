@@ -22,6 +22,7 @@ from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightE
 from shardwright.planner.records.execution.schema import RunRecord
 from shardwright.planner.records.explanation.schema import Comparison, Explanation
 from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
+from shardwright.planner.records.sharding.schema import Sharding
 from shardwright.planner.records.sizing.schema import SizeResult
 from shardwright.planner.records.sweep.schema import SweepResult
 
@@ -128,6 +129,7 @@ KINDS: Mapping[str, Any] = {
     "sweep-result": SweepResult,
     "size-result": SizeResult,
     "run-result": RunRecord,
+    "sharding": Sharding,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}
 INPUT_KINDS = ("calibration", "cluster", "model", "sweep")

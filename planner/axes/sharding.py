@@ -67,7 +67,12 @@ class LocalSizes:
     Args:
         dims: fixed sizes of the layer's dims.
         keys: degrees.
+
+    Attributes:
+        gathers_keys: whether a rank with a part of the sequence holds the keys of all of it, rather than passing them round.
     """
+
+    gathers_keys = False
 
     def __init__(self, dims: Mapping[str, int], keys: OperatorKeys) -> None:
         self._dims = dims

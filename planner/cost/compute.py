@@ -153,13 +153,13 @@ def _attention_sizes(shape: AttentionShape, sizes: LocalSizes) -> tuple[FloatArr
 
 
 def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    """The core in as many kernels as the ring has steps, each with the keys of one rank (a window needs only its own)."""
+    """The core in as many kernels as the ring has steps, each with the keys of one rank; one if keys are gathered, or few."""
     batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     whole = sizes.whole_sequence()
     if machine.packing is not None:
         share = machine.packing.attended / whole
         batch, queries, whole = batch / share, queries * share, whole * share
-    keys = whole if shape.window else queries
+    keys = whole if shape.window or sizes.gathers_keys else queries
     steps = whole / keys
     if shape.chunked and shape.window:
         keys = np.minimum(keys, shape.window)

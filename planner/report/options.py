@@ -90,6 +90,16 @@ CalibrationOut = Annotated[str | None, option(OUTPUT, "calibration to write", "-
 Objective = Annotated[str, option(JOB, "throughput (default) cost energy goodput", metavar="O")]
 Prices = Annotated[list[str] | None, option(JOB, "USD per GPU-hour, or a YAML of them", "--price", metavar="NODE=USD")]
 
+Whole = "N"
+Mesh = Annotated[str | None, option(PLAN, "axes of the mesh, outermost first: dp=8,tp=8", "--mesh", metavar="A=N,...")]
+Layer = Annotated[str | None, option(PLAN, "one layer alone: its number, embedding or head", metavar="N")]
+Memory = Annotated[float | None, option(PLAN, "budget of a device; default: what it has", "--memory", metavar="GIB")]
+MicroBatches = Annotated[int, option(PLAN, "passes a step (1)", "--micro-batches", metavar=Whole, min=1)]
+InFlight = Annotated[int, option(PLAN, "micro-batches whose activations are kept (1)", "--in-flight", metavar=Whole, min=1)]
+RecomputeMode = Annotated[str, option(PLAN, "none (default) selective full", "--recompute", metavar="MODE")]
+Svg = Annotated[str | None, option(OUTPUT, "drawing to write, as SVG", "--svg", metavar="FILE")]
+Dot = Annotated[str | None, option(OUTPUT, "drawing to write, as Graphviz DOT", "--dot", metavar="FILE")]
+
 Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]
 Fix = Annotated[list[str] | None, option(SEARCH, "hold degrees: tp=4,pp=2", metavar="K=V,...")]
 Effort = Annotated[str, option(SEARCH, "scan search (default) prove", metavar="E")]
@@ -133,7 +143,6 @@ TorchtitanToml = Annotated[str | None, option(INPUTS, "price this torchtitan 0.2
 DeepspeedJson = Annotated[str | None, option(INPUTS, "price this DeepSpeed configuration", metavar="FILE")]
 WorldSize = Annotated[int | None, option(INPUTS, "ranks the launch starts; default: as the file says", metavar="N", min=1)]
 Define = Annotated[list[str] | None, option(INPUTS, "a variable of the script: NNODES=4, or 1=PATH", metavar="NAME=VALUE")]
-Whole = "N"
 Tp = Annotated[int | None, option(PLAN, "tensor parallel (1)", metavar=Whole)]
 Pp = Annotated[int | None, option(PLAN, "pipeline stages (1)", metavar=Whole)]
 Vpp = Annotated[int | None, option(PLAN, "virtual chunks a pipeline rank (1)", metavar=Whole)]

@@ -68,6 +68,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.listing_table import listing_parts
     from shardwright.planner.report.plan_table import plan_parts
     from shardwright.planner.report.run_table import run_parts
+    from shardwright.planner.report.sharding_table import sharding_parts
     from shardwright.planner.report.size_table import size_parts
     from shardwright.planner.report.style import to_text
     from shardwright.planner.report.sweep_table import sweep_parts
@@ -82,6 +83,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "explanation": explanation_parts,
         "comparison": comparison_parts,
         "size-result": size_parts,
+        "sharding": sharding_parts,
         "report": report_parts,
         "sweep-result": lambda sweep: sweep_parts(sweep["points"], sweep["asked"]),
         "run-result": run_parts,
@@ -103,6 +105,7 @@ def rows_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
         "plan-result": rows.plan_rows,
         "estimate": rows.estimate_rows,
         "validation": rows.validation_rows,
+        "sharding": rows.sharding_rows,
         "emission": lambda emission: [{"file": name} for name in emission["files"]],
         "sweep-result": lambda sweep: [rows.point_row(point) for point in sweep["points"]],
         "report": lambda report: [{"file": name} for name in (report["file"], *report["figures"])],

@@ -45,6 +45,16 @@ def point_row(point: Mapping[str, Any]) -> dict[str, Any]:
     return row | (_estimate_row(point["best"]) if point.get("best") else {})
 
 
+def sharding_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row an operator of a distinct layer."""
+    plain = ("name", "kind", "divides", "held", "forward_s", "backward_s", "exchange_s", "states_bytes", "runner_up")
+    return [
+        {"layer": layer["layer"], "count": layer["count"], **_flat({key: operator[key] for key in plain})}
+        for layer in result["layers"]
+        for operator in layer["operators"]
+    ]
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """RFC 4180 text with a header line; unknown values are empty, lists separated by blanks.
 

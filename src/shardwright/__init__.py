@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwright import errors as errors
     from shardwright.hardware.catalog import load_cluster as load_cluster
+    from shardwright.hardware.mesh import DeviceMesh as DeviceMesh
     from shardwright.hardware.readers import TopoOptions as TopoOptions
     from shardwright.hardware.readers import topo as topo
     from shardwright.models.catalog import load_model as load_model
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from shardwright.planner.report.notebook import frame_of as frame_of
     from shardwright.planner.report.notebook import html_of as html_of
     from shardwright.planner.report.trace import write_trace as write_trace
+    from shardwright.planner.search.operators.menu import operator_menu as operator_menu
+    from shardwright.planner.search.operators.options import ShardOptions as ShardOptions
+    from shardwright.planner.search.operators.sharding import shard as shard
     from shardwright.planner.search.options import SearchOptions as SearchOptions
     from shardwright.planner.search.run import plan as plan
     from shardwright.planner.sizing.request import SizeRequest as SizeRequest
@@ -65,6 +69,10 @@ _PLACES = {
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
     "SearchOptions": "shardwright.planner.search.options",
+    "shard": "shardwright.planner.search.operators.sharding",
+    "operator_menu": "shardwright.planner.search.operators.menu",
+    "ShardOptions": "shardwright.planner.search.operators.options",
+    "DeviceMesh": "shardwright.hardware.mesh",
     "load_model": "shardwright.models.catalog",
     "load_cluster": "shardwright.hardware.catalog",
     "topo": "shardwright.hardware.readers",
@@ -73,9 +81,11 @@ _PLACES = {
 
 __all__ = [
     "Degrees",
+    "DeviceMesh",
     "LaunchOptions",
     "PricingOptions",
     "SearchOptions",
+    "ShardOptions",
     "SizeRequest",
     "Target",
     "TopoOptions",
@@ -91,9 +101,11 @@ __all__ = [
     "html_of",
     "load_cluster",
     "load_model",
+    "operator_menu",
     "plan",
     "report",
     "run",
+    "shard",
     "size",
     "sweep",
     "topo",

@@ -1,0 +1,51 @@
+"""Sizes of dims on one rank for many strategies of an operator at once, as the cost functions of `planner.cost` read them.
+
+size on a rank = ceil(size / Π sizes of the axes that divide it)          rows of experts: / degrees of all their dims
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.models.dims import MADE_OF
+from shardwright.planner.axes.sharding import LocalSizes
+
+Floats = NDArray[np.float64]
+
+
+class SplitSizes(LocalSizes):
+    """`LocalSizes` of strategies instead of degrees: every method returns arrays of shape [strategies].
+
+    Args:
+        whole: size of every dim, nothing divided.
+        degrees: dim → ranks it is divided among, [strategies]; dims left out are whole.
+        count: number of strategies.
+    """
+
+    gathers_keys = True
+
+    def __init__(self, whole: Mapping[str, int], degrees: Mapping[str, Floats], count: int) -> None:
+        self._whole = whole
+        self._degrees = degrees
+        self._count = count
+
+    def dim(self, name: str, *, beside_tensor: bool = False) -> Floats:
+        """Size of a dim on a rank; `beside_tensor` says nothing here."""
+        degree = np.ones(self._count)
+        for part in (name, *MADE_OF.get(name, ())):
+            degree = degree * self._degrees.get(part, 1.0)
+        return np.ceil(self._whole[name] / degree)
+
+    def product(self, dims: Iterable[str], *, beside_tensor: bool | None = None) -> Floats:
+        """Product of sizes on a rank."""
+        total = np.ones(self._count)
+        for name in dims:
+            total = total * self.dim(name)
+        return total
+
+    def whole_sequence(self) -> Floats:
+        """The sequence length, not divided."""
+        return np.full(self._count, float(self._whole["seq"]))
