@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shardwright.planner.records.schema import Bytes, Count, Degree, Job, Record, Run, Seconds
+from shardwright.planner.records.schema import Bytes, Count, Degree, Job, Record, Seconds
+from shardwright.planner.records.search.schema import Run
 
 Placement = Annotated[dict[str, str], Field(description="mesh axis -> R (whole), P (summand), S(dim) (divided)")]
 Divides = Annotated[dict[str, str | None], Field(description="mesh axis -> dim it divides; null: the same work on every rank")]
