@@ -1,4 +1,4 @@
-"""Runs the commands shown in README.md and docs/*.md and rewrites what they print.
+"""Runs the commands shown in README.md, docs/*.md and docs/howto/*.md and rewrites what they print; and writes docs/cli.md.
 
 python docs/regenerate.py [--recorded] [FILE...]
 
@@ -66,8 +66,8 @@ class Block:
 
 
 def pages() -> tuple[Path, ...]:
-    """README.md and the pages of docs, in order."""
-    return (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    """README.md and the pages of docs and docs/howto, in order."""
+    return (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "howto").glob("*.md")))
 
 
 def blocks(text: str) -> tuple[Block, ...]:
@@ -122,14 +122,17 @@ def _environment(folder: Path) -> dict[str, str]:
         (folder / "reference").symlink_to(reference.resolve())
     path = f"{tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     settings = {
-        "PYTHONPATH": str(ROOT / "src"),
         "PYTHONIOENCODING": "utf-8",
         "NO_COLOR": "1",
         "COLUMNS": "80",
         "PATH": path,
         "SHARDWRIGHT_NO_PROGRESS": "1",
     }
-    return {**os.environ, **settings}
+    return {**_python_environment(), **settings}
+
+
+def _python_environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 
 def printed(block: Block, run: Callable[..., str]) -> str:
@@ -199,8 +202,10 @@ def main() -> int:
     """Rewrites the pages and names those that changed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recorded", action="store_true", help="run the recorded blocks as well")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: README.md and docs/*.md")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: all pages")
     given = parser.parse_args()
+    if not given.files:
+        subprocess.run([sys.executable, ROOT / "docs" / "cli_reference.py"], env=_python_environment(), check=True)
     for page in given.files or pages():
         before = page.read_text(encoding="utf-8")
         pictures: dict[str, str] = {}

@@ -11,7 +11,7 @@ from shardwright.planner.report.style import paragraph
 
 def report_parts(data: Mapping[str, Any]) -> list[Any]:
     """Everything `report` shows."""
-    size = f"{data['bytes'] / 1e6:.1f} MB" if data["bytes"] >= 1e6 else f"{data['bytes'] / 1e3:,.0f} kB"
+    size = f"{data['bytes'] / 1e6:.2g} MB" if data["bytes"] >= 995_000 else f"{round(data['bytes'], -4) // 1000} kB"
     parts = [
         paragraph(
             f"{data['file']}: {size}, {words.many(len(data['pictures']), 'picture')}: {', '.join(data['pictures'])}", indent=0
