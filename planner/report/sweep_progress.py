@@ -6,12 +6,13 @@ of a long sweep stays short.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from shardwright.planner.report import words
-from shardwright.planner.report.progress import CLEAR, INTERVAL_S
+from shardwright.planner.report.progress import CLEAR, INTERVAL_S, OFF
 from shardwright.planner.report.style import encodable
 
 FIRST_S, SHARE = 10.0, 0.1
@@ -42,7 +43,7 @@ class SweepLine:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
-        self._live = stream.isatty()
+        self._live, self._off = stream.isatty(), bool(os.environ.get(OFF))
         self._began = clock()
         self._next = self._began + (0.0 if self._live else FIRST_S)
         self._shown = False
@@ -58,7 +59,7 @@ class SweepLine:
     def __call__(self, event: Event) -> None:
         """Shows the event if its time has come."""
         now = self._clock()
-        if now < self._next:
+        if now < self._next or self._off:
             return
         self._next = now + (INTERVAL_S if self._live else max(SHARE * (now - self._began), FIRST_S))
         self._shown = True
