@@ -10,6 +10,7 @@ from shardwright.planner.report import asked
 from shardwright.planner.report.failures import UsageError
 
 if TYPE_CHECKING:
+    from shardwright.planner.problem import PricingOptions
     from shardwright.planner.search.operators.options import ShardOptions
 
 GIB = 2**30
@@ -29,6 +30,11 @@ def job(given: dict[str, Any]) -> dict[str, Any]:
         message = f"a range of batches, {found['global_batch']}"
         raise InvalidValueError(message, where="--global-batch", hint="give one number of sequences")
     return found
+
+
+def pricing(given: dict[str, Any]) -> PricingOptions:
+    """Precision, stack and the like; a sharding is always for throughput."""
+    return asked.pricing({"objective": None, **given})
 
 
 def options(given: dict[str, Any]) -> ShardOptions:

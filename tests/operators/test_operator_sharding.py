@@ -188,3 +188,38 @@ def test_models_of_all_kinds_are_divided(model):
     data = found(mesh="dp=4,tp=4", model=model, layer="1", job={"seq_len": 1024, "global_batch": 16}).data
     assert data["program"]["operators"] >= 8
     assert data["predicted"]["pass_s"] > 0
+
+
+COMMAND = ["shard", "llama3.1-8b", "--cluster", "dgx-h100:1", "--seq-len", "512", "--global-batch", "1", "--mesh", "tp=8"]
+
+
+def test_the_command_prints_one_document_and_draws(tmp_path, capsys):
+    from shardwright.cli import run
+
+    drawings = [tmp_path / "layer.svg", tmp_path / "layer.dot"]
+    code = run([*COMMAND, "--layer", "0", "--format", "json", "--svg", str(drawings[0]), "--dot", str(drawings[1])])
+    printed = capsys.readouterr()
+    assert code == 0
+    assert json.loads(printed.out)["kind"] == "sharding"
+    assert drawings[0].read_text(encoding="utf-8").startswith("<svg")
+    assert drawings[1].read_text(encoding="utf-8").startswith("digraph")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--mesh", "tp=9"], "9 ranks"),
+        (["--mesh", "tp"], "no axis of a mesh"),
+        (["--mesh", "tp=8", "--layer", "40"], "layers are 0 to 31"),
+        (["--mesh", "tp=8", "--svg", "nowhere/x.svg"], "nowhere/x.svg"),
+        (["--mesh", "tp=8", "--framework", "deepspeed"], "does not divide operators"),
+        ([], "missing --mesh"),
+    ],
+)
+def test_misuse_is_named_and_prints_nothing(more, said, capsys):
+    from shardwright.cli import run
+
+    assert run([*COMMAND[:-2], *more]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardwright.commands import console
-from shardwright.planner.report import asked, sharding_asked
+from shardwright.planner.report import sharding_asked
 from shardwright.planner.report import options as o
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def shard(
     from shardwright.planner.search.operators.sharding import shard as divide
 
     job, how = sharding_asked.job(given), sharding_asked.options(given)
-    result = divide(**job, sharding=how, layer=layer, options=asked.pricing(given))
+    result = divide(**job, sharding=how, layer=layer, options=sharding_asked.pricing(given))
     for kind, path in files.items():
         _draw(kind, path, result.data)
     return console.finished(result, form)
