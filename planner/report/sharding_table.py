@@ -25,15 +25,17 @@ def _answer(data: Record) -> Iterator[Any]:
     predicted, program = data["predicted"], data["program"]
     job = f"{words.many(data['batch'], 'sequence')} of {data['training']['seq_len']:,} tokens a pass"
     passes = f"{words.many(data['micro_batches'], 'pass').replace('passs', 'passes')} a step"
-    budget = "no memory budget" if data["budget_bytes"] is None else f"budget {words.gib(data['budget_bytes'])} GiB a device"
+    budget = (
+        "no memory budget" if data["budget_bytes"] is None else f"budget {words.message_size(data['budget_bytes'])} a device"
+    )
     yield paragraph(f"{job}, {passes}, recompute {data['recompute']}, {budget}")
     if predicted is None:
         least = data["least_memory_bytes"]
-        need = "no sharding is known" if least is None else f"the least any sharding needs is {words.gib(least)} GiB"
+        need = "no sharding is known" if least is None else f"the least any sharding needs is {words.message_size(least)}"
         yield paragraph(f"nothing fits: {need}; raise --memory, --mesh or --micro-batches, or recompute")
     else:
         times = f"forward {words.seconds(predicted['forward_s'])}, backward {words.seconds(predicted['backward_s'])}"
-        yield paragraph(f"{times}, memory {words.gib(predicted['memory_bytes'])} GiB")
+        yield paragraph(f"{times}, memory {words.message_size(predicted['memory_bytes'])}")
     if data["variant"]:
         yield paragraph(f"{data['framework']}: {data['variant']}")
     yield paragraph(_proof(program))
@@ -55,7 +57,8 @@ def _layer(layer: Record) -> Iterator[Any]:
 
     yield heading(f"{layer['layer']} × {layer['count']}")
     times = f"forward {words.seconds(layer['forward_s'])}, backward {words.seconds(layer['backward_s'])}"
-    kept = f"states {words.gib(layer['states_bytes'])}, saved {words.gib(layer['saved_bytes'])} GiB each"
+    sizes = (words.message_size(layer[name]) for name in ("states_bytes", "saved_bytes"))
+    kept = "states {}, saved {} each".format(*sizes)
     yield paragraph(f"{times}, {kept}")
     yield Text("")
     yield paragraph("\n".join(drawing_lines(layer)))

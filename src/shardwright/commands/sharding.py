@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardwright.commands import console
-from shardwright.planner.report import sharding_asked
 from shardwright.planner.report import options as o
+from shardwright.planner.report import sharding_asked
 
 if TYPE_CHECKING:
     from pathlib import Path
