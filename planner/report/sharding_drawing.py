@@ -28,8 +28,13 @@ def divides_text(operator: Record) -> str:
 
 def moved_text(row: Record) -> str:
     """The collectives of a tensor, forward and backward, with their time."""
-    ways = (("forward", row["forward"], row["forward_s"]), ("backward", row["backward"], row["backward_s"]))
-    return "; ".join(f"{way} {_steps(steps)} {words.seconds(time)}" for way, steps, time in ways if time)
+    return "; ".join(_moves(row))
+
+
+def _moves(row: Record) -> Iterator[str]:
+    for way in ("forward", "backward"):
+        if row[f"{way}_s"]:
+            yield f"{way} {_steps(row[way])} {words.seconds(row[f'{way}_s'])}"
 
 
 def _steps(steps: Mapping[str, str]) -> str:
@@ -49,7 +54,7 @@ def drawing_lines(layer: Record) -> Iterator[str]:
         for row in (r for r in layer["resharding"] if r["writer"] == operator["name"]):
             layouts = f"{layout_text(row['written'])} → {layout_text(row['read'])}"
             yield f"  └ {row['tensor']}: {layouts}  for {', '.join(row['readers'])}"
-            yield f"    {moved_text(row)}"
+            yield from (f"      {move}" for move in _moves(row))
 
 
 def dot_text(data: Record) -> str:
