@@ -115,6 +115,7 @@ def _environment(folder: Path) -> dict[str, str]:
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n', encoding="utf-8")
         (tools / name).chmod(0o755)
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    (folder / "graphs").symlink_to(ROOT / "tests" / "graphs" / "files")
     reference = Path(os.environ.get(REFERENCE, ""))
     runs = reference / "ground_truth" / "measured_runs.csv"
     if runs.is_file():

@@ -1,20 +1,21 @@
 """From the word a user writes to a `ModelGraph`: a preset id, an alias, or the path of a file.
 
 `model_ids` lists the presets without reading them. `load_model` takes, in this order, a preset id or alias
-(``meta-llama/Llama-3.1-8B`` for ``llama3.1-8b``), a ``config.json`` or a folder holding one, a model YAML.
+(``meta-llama/Llama-3.1-8B`` for ``llama3.1-8b``), a ``config.json`` or a folder holding one, a model YAML, a graph file (ONNX
+or torch.export; `models.traced`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from shardwright.documents import Document, parse_yaml, read_document
-from shardwright.errors import DamagedFileError, ShardwrightError, UnsupportedError, unknown_name
+from shardwright.errors import ConflictError, DamagedFileError, ShardwrightError, UnsupportedError, unknown_name
 from shardwright.models.graph import ModelGraph
 from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
@@ -35,28 +36,41 @@ def model_ids() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
-def load_model(text: str) -> ModelGraph:
+def load_model(text: str, *, dims: Sequence[str] = (), declared: Sequence[str] = ()) -> ModelGraph:
     """The model a user names.
 
     Args:
-        text: preset id or alias, path of a ``config.json``, of a folder holding one, or of a model YAML.
+        text: preset id or alias, path of a ``config.json``, of a folder holding one, of a model YAML or of a graph file.
+        dims: sizes of dynamic dims of a graph file, ``batch=32``.
+        declared: unknown operators of a graph file, ``MyOp=elementwise``.
 
     Raises:
         UnknownNameError: neither a preset nor a file.
         DamagedFileError: a file that cannot be read.
         InvalidValueError, ConflictError, UnsupportedError: what it says cannot be used.
     """
-    preset = find_preset(text)
+    preset, path = find_preset(text), _existing(text)
+    if preset is None and path is not None and path.suffix.lower() in GRAPH_SUFFIXES:
+        from shardwright.models.traced.reading import read_graph, read_options
+
+        return read_graph(path, read_options(dims, declared))
+    if dims or declared:
+        option = "--dim" if dims else "--declare"
+        raise ConflictError(f"{option} goes with a graph file, not with {text[:60]}", where=option, hint=f"drop {option}")
     if preset is not None:
         return build_graph(load_preset(preset))
-    path = _existing(text)
     if path is None:
         raise unknown_name("model", text, model_ids(), where="MODEL")
     return build_graph(load_spec(path))
 
 
 def model_from_dict(data: Mapping[str, Any]) -> ModelGraph:
-    """The model of a full spec, as stored in ``inputs.model`` of a result."""
+    """The model of a full spec, or of a graph, as stored in ``inputs.model`` of a result."""
+    if data.get("kind") is not None:
+        from shardwright.models.traced.document import from_document, is_document
+
+        if is_document(data):
+            return from_document(data)
     return build_graph(ModelSpec.from_dict(data))
 
 
@@ -91,7 +105,7 @@ def load_spec(path: Path) -> ModelSpec:
         return _spec_from_config(path)
     if path.suffix.lower() in GRAPH_SUFFIXES:
         raise UnsupportedError(
-            f"{path}: graph files are not read yet", where=str(path), hint="give a config.json or a model YAML"
+            f"{path} is a graph, not an architecture", where=str(path), hint="give a config.json or a model YAML"
         )
     return _placed(read_document(path))
 

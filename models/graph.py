@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shardwright.documents import digest
 from shardwright.models.operators import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from shardwright.models.spec import ModelSpec
+    from shardwright.models.traced.origin import Origin
 
 __all__ = [
     "AttentionShape",
@@ -62,11 +63,13 @@ class LayerGraph:
         kind: name of this kind of layer.
         dims: sizes of the fixed dims; ``batch``, ``seq`` and ``routed`` are free.
         operators: in an order in which each reads only what stands before it, or the layer's input.
+        border: what it reads of other layers; None: the residual stream, batch x seq x hidden.
     """
 
     kind: str
     dims: Mapping[str, int] = field(hash=False)
     operators: tuple[Operator, ...]
+    border: tuple[TensorSpec, ...] | None = None
 
     def sizes(self, batch: int, seq: int) -> dict[str, int]:
         """Sizes of all dims for a micro-batch of `batch` sequences of `seq` tokens, nothing divided."""
@@ -163,7 +166,7 @@ class ModelGraph:
 
     Attributes:
         name: of the model.
-        spec: the architecture it was built from.
+        spec: the architecture it was built from; of a graph read from a file a bare one: its name and number of layers.
         embedding: word (and learned position) embeddings.
         layer_kinds: the distinct kinds of layers.
         pattern: index into `layer_kinds` of each layer.
@@ -171,6 +174,7 @@ class ModelGraph:
         mtp: one multi-token-prediction block, or None.
         mtp_layers: how many of them are trained.
         tied_embeddings: whether the head uses the word embedding.
+        origin: of a graph read from a file: where its layers are from.
     """
 
     name: str
@@ -182,6 +186,7 @@ class ModelGraph:
     mtp: LayerGraph | None = None
     mtp_layers: int = 0
     tied_embeddings: bool = False
+    origin: Origin | None = None
 
     @property
     def layers(self) -> int:
@@ -237,8 +242,16 @@ class ModelGraph:
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON of the architecture (its name, source and notes do not count)."""
-        full = self.spec.to_dict()
+        full = self.to_dict()
         return digest({key: value for key, value in full.items() if key not in {"name", "source", "notes"}})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The model as ``inputs.model`` of a result: its architecture, or the layers read from a file."""
+        if self.origin is None:
+            return self.spec.to_dict()
+        from shardwright.models.traced.document import to_document
+
+        return to_document(self)
 
     def flops_forward(self, batch: int, seq: int, *, causal: bool = False, mtp: bool = True) -> int:
         """Forward FLOPs of the whole model for `batch` sequences of `seq` tokens."""
@@ -286,9 +299,8 @@ class ModelGraph:
         return layers + self.head.frozen_flops(1, seq) + further
 
     def _ends_parameters(self, *, trainable: bool = False) -> int:
-        specs = _once((*self.embedding.parameter_specs, *self.head.parameter_specs))
-        dims = {**self.embedding.dims, **self.head.dims}
-        return sum(spec.elements(dims) for spec in specs if spec.trainable or not trainable)
+        ends = {p.name: (p, unit.dims) for unit in (self.head, self.embedding) for p in unit.parameter_specs}
+        return sum(spec.elements(dims) for spec, dims in ends.values() if spec.trainable or not trainable)
 
 
 def _once(specs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.errors import InvalidValueError
+from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.models.adapters import FrozenSpec, adapted
 from shardwright.models.checks import whole
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS, PRECISIONS, Optimizer, Precision
@@ -54,9 +54,23 @@ class TrainingJob:
         whole(self.global_batch, "global_batch", 1, MAX_GLOBAL_BATCH)
         if self.grad_bytes not in GRAD_DTYPES.values():
             raise InvalidValueError(f"gradients of {self.grad_bytes} bytes", where="grad_bytes", hint="allowed: 2, 4")
+        self._check_graph()
         if self.lengths is not None:
             self.lengths.check_within(self.seq_len)
         object.__setattr__(self, "trained", adapted(self.graph, self.frozen))
+
+    def _check_graph(self) -> None:
+        """A graph from a file has the sequence length it was exported with, and no packed documents."""
+        origin = self.graph.origin
+        if origin is None:
+            return
+        if origin.seq is not None and origin.seq != self.seq_len:
+            said = f"the graph was exported for sequences of {origin.seq}, not {self.seq_len}"
+            hint = f"leave --seq-len out, or give {origin.seq}; or export with a dynamic sequence and bind it by --dim"
+            raise ConflictError(said, where="--seq-len", hint=hint)
+        if self.lengths is not None:
+            said = "documents are not packed into the sequences of a graph from a file"
+            raise ConflictError(said, where="--length-histogram", hint="drop --length-histogram")
 
     @property
     def tokens_per_step(self) -> int:
@@ -81,6 +95,8 @@ class TrainingJob:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of a result should know about model and sequence length."""
+        if self.graph.origin is not None:
+            return self.graph.origin.notes
         rows = self.graph.spec.max_positions
         if rows is None or self.seq_len <= rows:
             return self.graph.spec.notes

@@ -36,6 +36,7 @@ class OperatorKind(StrEnum):
     COMBINE = "combine"
     SCAN = "scan"
     LOSS = "loss"
+    VIEW = "view"
 
 
 def product(dims: tuple[str, ...], sizes: Mapping[str, int]) -> int:
@@ -103,6 +104,9 @@ class AttentionShape:
         kv_heads: dim of the key and value heads.
         qk_dim: dim of the size of a query or key head.
         v_dim: dim of the size of a value head.
+        rows: dims of sequences that know nothing of each other.
+        queries: dim of the length of the queries.
+        keys: dim of the length of keys and values.
         window: tokens a query sees at most; None is all.
         causal: whether a query sees only what stands before it.
         chunked: whether a query sees the part of its chunk of `window` tokens, not the last `window` tokens.
@@ -112,6 +116,9 @@ class AttentionShape:
     v_dim: str
     heads: str = "heads"
     kv_heads: str = "kv_heads"
+    rows: tuple[str, ...] = ("batch",)
+    queries: str = "seq"
+    keys: str = "seq"
     window: int | None = None
     causal: bool = True
     chunked: bool = False
@@ -127,7 +134,9 @@ class AttentionShape:
     def flops(self, sizes: Mapping[str, int], *, causal: bool) -> int:
         """FLOPs of both products of the forward pass, counted full or causal."""
         depth = sizes[self.qk_dim] + sizes[self.v_dim]
-        return sizes["batch"] * sizes[self.heads] * depth * self.twice_pairs(sizes["seq"], causal=causal)
+        rows, keys = product(self.rows, sizes) * sizes[self.heads], sizes[self.keys]
+        pairs = self.twice_pairs(keys, causal=causal) if self.queries == self.keys else 2 * sizes[self.queries] * keys
+        return rows * depth * pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,8 @@ def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
         return []
     distance = int(stage_distance(one)[0])
     runs = 2.0 * float(one.micro_batches[0] * one.vpp[0])
-    message, parts = float(send_bytes(context)[key]), int(send_parts(context)[key])
+    at = np.array([key], dtype=np.int64)
+    message, parts = float(send_bytes(context, at, one.split[:1])[0]), int(send_parts(context)[key])
     made = [_pair_row(context, "send", distance, message, runs)]
     if parts > 1:
         made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs))

@@ -72,7 +72,7 @@ def estimate(
     model: str | ModelGraph,
     cluster: str | Cluster,
     *,
-    seq_len: int,
+    seq_len: int | None,
     global_batch: int,
     degrees: Degrees | None = None,
     options: PricingOptions | None = None,
@@ -82,7 +82,7 @@ def estimate(
     Args:
         model: preset id, path, or graph.
         cluster: `NODE:COUNT[xG]`, path, or cluster.
-        seq_len: tokens a sequence.
+        seq_len: tokens a sequence; None: as a graph file has it.
         global_batch: sequences a step.
         degrees: the plan; what it leaves out takes the framework's defaults.
         options: precision, stack and the like.

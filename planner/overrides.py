@@ -81,6 +81,7 @@ def apply_overrides(
     clusters = [s for s in statements if s.root == "cluster"]
     stacks = [s for s in statements if s.root == "stack"]
     if models:
+        _refuse_graph(graph)
         graph = _rebuilt(model_from_dict, graph.spec.to_dict(), models)
     if clusters:
         cluster = _rebuilt(cluster_from_dict, cluster.to_dict(), clusters)
@@ -99,6 +100,17 @@ def operation_with(operation: Operation, overrides: Sequence[str]) -> Operation:
     statements = [s for s in map(_statement, overrides) if s.root == "operation"]
     made: Operation = _rebuilt(Operation.from_dict, operation.to_dict(), statements) if statements else operation
     return made
+
+
+def _refuse_graph(graph: ModelGraph) -> None:
+    """A graph from a file has no architecture to change.
+
+    Raises:
+        ConflictError: it is one.
+    """
+    if graph.origin is not None:
+        said = f"{graph.name} was read from a graph file, which --set model. does not change"
+        raise ConflictError(said, where="--set", hint="export the changed model")
 
 
 def load_filled(cluster: str | Cluster, overrides: Sequence[str]) -> tuple[Cluster, tuple[str, ...]]:

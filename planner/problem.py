@@ -59,6 +59,8 @@ class PricingOptions:
         prices: statements `NODE=USD_PER_GPU_HOUR`, `NODE=TERM` of the price table, or paths of YAML files of node: price.
         objective: one of `OBJECTIVES`: what is to be least, or most.
         measured: runs of this site, each `tp=8,pp=4,step_time_s=12.3`; `planner.site.stated` says what may be stated.
+        dims: sizes of dynamic dims of a graph file, `batch=32`.
+        declared: unknown operators of a graph file, `MyOp=elementwise` or `MyOp=opaque`.
     """
 
     precision: str = "bf16"
@@ -78,6 +80,8 @@ class PricingOptions:
     prices: tuple[str, ...] = ()
     objective: str = "throughput"
     measured: tuple[str, ...] = ()
+    dims: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +165,7 @@ class Problem:
             measured = self.collectives.calibration
             inline, name = inline | {"collectives": measured.to_dict()}, f"{name}+{measured.name}"
         return {
-            "model": self.graph.spec.to_dict(),
+            "model": self.job.graph.to_dict(),
             "cluster": self.asked.to_dict(),
             "training": {
                 "seq_len": self.job.seq_len,
@@ -188,7 +192,7 @@ def build_problem(
     model: str | ModelGraph,
     cluster: str | Cluster,
     *,
-    seq_len: int,
+    seq_len: int | None,
     global_batch: int,
     options: PricingOptions | None = None,
 ) -> Problem:
@@ -197,7 +201,7 @@ def build_problem(
     Args:
         model: a preset id, a path, or a graph.
         cluster: `NODE:COUNT[xG]`, a path, or a cluster.
-        seq_len: tokens a sequence.
+        seq_len: tokens a sequence; None: as a graph file has it, 1 where it has no sequence.
         global_batch: sequences a step.
         options: precision, framework, stack and the like.
 
@@ -210,7 +214,8 @@ def build_problem(
     _one_of("objective", chosen.objective, OBJECTIVES, "--objective")
     if not 0 <= chosen.memory_margin_gib <= 1024:
         raise InvalidValueError(f"{chosen.memory_margin_gib} GiB", where="--memory-margin", hint="give 0 to 1024 GiB")
-    graph = load_model(model) if isinstance(model, str) else model
+    graph = load_model(model, dims=chosen.dims, declared=chosen.declared) if isinstance(model, str) else model
+    framework = "pytorch" if framework == "any" and graph.origin is not None else framework
     machine, statements = load_filled(cluster, chosen.overrides)
     if chosen.gpus is not None:
         machine = machine.truncated(chosen.gpus)
@@ -222,7 +227,7 @@ def build_problem(
     machine = with_prices(machine, chosen.prices)
     job = TrainingJob(
         graph=graph,
-        seq_len=seq_len,
+        seq_len=_sequence(graph) if seq_len is None else seq_len,
         global_batch=global_batch,
         precision=precision_of(chosen.precision),
         optimizer=optimizer_of(chosen.optimizer),
@@ -235,6 +240,17 @@ def build_problem(
     problem = replace(problem, target_version=version, collectives=measured, objective=chosen.objective)
     problem = replace(problem, operation=operation_with(problem.operation, statements))
     return replace(problem, assumptions=_assumptions(problem, chosen))
+
+
+def _sequence(graph: ModelGraph) -> int:
+    """The sequence length of a graph from a file.
+
+    Raises:
+        InvalidValueError: the model is no such graph.
+    """
+    if graph.origin is None:
+        raise InvalidValueError("--seq-len is missing", where="--seq-len", hint="give the tokens of a sequence")
+    return graph.origin.seq or 1
 
 
 def corrections_from(given: str | Path | Calibration | None, cluster: Cluster) -> Corrections | None:

@@ -30,6 +30,7 @@ MAX_DEGREE = 10_000_000
 
 UNPRICEABLE = frozenset(
     {
+        "graph-axes",
         "batch-dp",
         "batch-micro",
         "layers-stages",

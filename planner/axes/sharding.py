@@ -95,6 +95,10 @@ class LocalSizes:
             total = total * self.dim(name, beside_tensor=beside)
         return total
 
+    def whole(self, name: str) -> FloatArray:
+        """Size of a dim over all ranks that share the sequence."""
+        return self.whole_sequence() if name == "seq" else self.dim(name, beside_tensor=True)
+
     def whole_sequence(self) -> FloatArray:
         """The sequence length, not divided."""
         return np.full(len(self._keys), float(self._keys.seq_len))

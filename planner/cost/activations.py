@@ -3,7 +3,8 @@
     none        union by name of the tensors that its operators keep (`Operator.saved`)
     selective   without what the stack's modules can make again (`recompute.dropped`)
     full        the layer's input
-    backward    gradients alive at once: of the stream, and of what one operator read and wrote, the largest over operators
+    backward    gradients alive at once: of the stream (of a layer read from a graph: of all it reads of others), and of what
+    one operator read and wrote, the largest over operators
 
 Operators that a stack runs eagerly keep more than one fused kernel would: a gated activation also the activated gate (f a
 token), a root-mean-square norm its input in fp32 and the normalised input in place of its input (4 h + 2 h for 2 h). Below 16
@@ -27,6 +28,7 @@ from shardwright.planner.cost.recompute import dropped, read_again, repeated
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
 
 FP32 = 4.0
+LOGITS = "vocab"
 STREAM = ("batch", "seq", "hidden")
 
 
@@ -64,20 +66,29 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
     width = float(machine.precision.activation_bytes)
     read = [t for t in read_again(unit, machine.stack) if t.name not in {k.tensor.name for k in left}]
     selective = _total((*(k.bytes(sizes) for k in left), *(sizes.bytes(t, width) for t in read)), keys) + kept_scores
-    full = sizes.product(STREAM, beside_tensor=False) * width
+    full = border_bytes(unit, sizes, width)
     return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
 
 
 def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
     """Gradients of activations alive at once in the backward pass of a layer, [keys]; logits are counted apart."""
     width = float(machine.precision.activation_bytes)
-    stream = sizes.product(STREAM, beside_tensor=False) * width
+    stream = border_bytes(unit, sizes, width)
+
+    logits = logit_names(unit)
 
     def beside(operator: Operator) -> FloatArray:
-        tensors = [t for t in (*operator.inputs, *operator.outputs) if "vocab" not in t.dims]
+        tensors = [t for t in (*operator.inputs, *operator.outputs) if t.name not in logits]
         return _total((sizes.bytes(t, width) for t in tensors), keys)
 
-    return np.asarray(stream + np.max([beside(o) for o in unit.operators], axis=0))
+    return np.asarray(stream + np.max([np.zeros(len(keys)), *(beside(o) for o in unit.operators)], axis=0))
+
+
+def border_bytes(unit: LayerGraph, sizes: LocalSizes, width: float) -> FloatArray:
+    """Bytes of what a layer reads of other layers: the stream, or the tensors of its border, [keys]."""
+    if unit.border is None:
+        return sizes.product(STREAM, beside_tensor=False) * width
+    return np.asarray(sum((sizes.bytes(t, width) for t in unit.border), start=sizes.product((), beside_tensor=False) * 0.0))
 
 
 def kept_tensors(unit: LayerGraph, machine: Machine, again: frozenset[str] = frozenset()) -> list[Kept]:
@@ -91,14 +102,26 @@ def kept_tensors(unit: LayerGraph, machine: Machine, again: frozenset[str] = fro
     precision = machine.precision
     low = precision.gemm_input_bytes < precision.activation_bytes
     widths = {False: float(precision.activation_bytes), True: precision.gemm_input_bytes}
+    logits = logit_names(unit)
     kept: dict[tuple[str, bool, bool], Kept] = {}
     for operator in unit.operators:
         quantised, gathered = low and _quantises(operator, machine), _keeps_gathered(operator, machine)
         saved = operator.saved if operator.name in again else operator_saves(operator, machine)
-        for tensor in (t for t in saved if "vocab" not in t.dims):
+        for tensor in (t for t in saved if t.name not in logits):
             narrow = quantised and tensor.bytes_per_element is None
             kept[tensor.name, narrow, gathered] = Kept(tensor=tensor, width=widths[narrow], gathered=gathered)
     return list(kept.values())
+
+
+def logit_names(unit: LayerGraph) -> frozenset[str]:
+    """Tensors of logits: of the vocabulary's width; in a head read from a graph what its losses read first and keep in fp32."""
+    if unit.border is None:
+        tensors = (t for o in unit.operators for t in (*o.inputs, *o.outputs, *o.saved))
+        return frozenset(t.name for t in tensors if LOGITS in t.dims)
+    if unit.kind != "head":
+        return frozenset()
+    losses = [o for o in unit.operators if o.kind is OperatorKind.LOSS]
+    return frozenset(n for o in losses for n in (o.inputs[0].name, *(t.name for t in o.saved if t.bytes_per_element == FP32)))
 
 
 def operator_saves(operator: Operator, machine: Machine) -> tuple[TensorSpec, ...]:
@@ -151,7 +174,7 @@ def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machin
     if machine.stack.fused_attention:
         return np.zeros(len(keys))
     cores = [o.attention for o in unit.operators if o.attention is not None]
-    scores = (sizes.product(("batch", "seq", c.heads), beside_tensor=True) * sizes.whole_sequence() for c in cores)
+    scores = (sizes.product((*c.rows, c.queries, c.heads), beside_tensor=True) * sizes.whole(c.keys) for c in cores)
     return _total(scores, keys) * machine.stack.score_saved_bytes
 
 

@@ -8,7 +8,8 @@
     scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
                  (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times
     elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
-    loss         the stack's bytes a logit
+    loss         the stack's bytes a logit (its first input)
+    view         nothing: slices and broadcasts of a layer read from a graph
 
 `operator_times` chooses among them. Kernels are priced on the device (`hardware.kernels`); launches are the stack's affair.
 """
@@ -116,8 +117,10 @@ def _modelled(operator: Operator, sizes: LocalSizes, machine: Machine) -> Operat
     if operator.scan is not None:
         return _scan(operator, operator.scan, sizes, machine)
     if operator.kind is OperatorKind.LOSS:
-        logits = sum((sizes.elements(t) for t in operator.inputs if has_tensor_dim(t.dims)), start=np.zeros(1))
+        logits = sizes.elements(operator.inputs[0])
         return _moved(machine, logits * machine.stack.logit_bytes / 3.0, logits * machine.stack.logit_bytes * 2.0 / 3.0)
+    if operator.kind is OperatorKind.VIEW:
+        return OperatorTime(forward_s=np.zeros(1), backward_s=np.zeros(1), hbm_bytes=np.zeros(1))
     return _elementwise(operator, sizes, machine)
 
 
@@ -148,18 +151,18 @@ def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Ma
 
 
 def _attention_sizes(shape: AttentionShape, sizes: LocalSizes) -> tuple[FloatArray, ...]:
-    names = ("batch", shape.heads, shape.kv_heads, "seq", shape.qk_dim, shape.v_dim)
-    return tuple(sizes.dim(name, beside_tensor=True) for name in names)
+    names = (shape.heads, shape.kv_heads, shape.queries, shape.qk_dim, shape.v_dim)
+    return sizes.product(shape.rows, beside_tensor=True), *(sizes.dim(name, beside_tensor=True) for name in names)
 
 
 def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     """The core in as many kernels as the ring has steps, each with the keys of one rank; one if keys are gathered, or few."""
     batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
-    whole = sizes.whole_sequence()
+    whole = sizes.whole(shape.keys)
     if machine.packing is not None:
         share = machine.packing.attended / whole
         batch, queries, whole = batch / share, queries * share, whole * share
-    keys = whole if shape.window or sizes.gathers_keys else queries
+    keys = whole if shape.window or sizes.gathers_keys or shape.keys != shape.queries else queries
     steps = whole / keys
     if shape.chunked and shape.window:
         keys = np.minimum(keys, shape.window)
@@ -177,7 +180,7 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
             keys,
             qk_dim,
             v_dim,
-            causal=shape.causal,
+            causal=shape.causal and shape.keys == shape.queries,
             window=shape.window,
             backward=backward,
             backend=backend,
@@ -191,7 +194,7 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
 def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     fit, rates, stack = machine.fit, machine.plain, machine.stack
-    keys, groups = sizes.whole_sequence(), batch * heads
+    keys, groups = sizes.whole(shape.keys), batch * heads
     forward = gemm_s(fit, rates, queries, keys, qk_dim, groups) + gemm_s(fit, rates, queries, v_dim, keys, groups)
     scores = groups * queries * keys
     passes = _moved(machine, scores * stack.score_bytes_forward, scores * stack.score_bytes_backward)

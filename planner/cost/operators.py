@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.models.adapters import ADAPTER
-from shardwright.models.graph import LayerGraph, ModelGraph, TensorSpec
+from shardwright.models.graph import LayerGraph, ModelGraph, OperatorKind, TensorSpec
 from shardwright.planner.axes.base import LayerCollective
 from shardwright.planner.axes.registry import AXES
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
-from shardwright.planner.cost.activations import backward_bytes, saved_bytes
+from shardwright.planner.cost.activations import backward_bytes, logit_names, saved_bytes
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import repeated
@@ -37,6 +37,10 @@ from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
 """Axes that exchange inside layers, in the order of the last index of the exchange tables."""
+
+OPERATORS_A_LAYER = 11.0
+"""Operators of the layer whose kernels a stack counts: two norms, four products, attention, rotation, activation, two
+additions."""
 
 HOST_NORM = 4.0
 """Launching and running kernels overlap; the norm joins them (1 would add, infinity take the larger)."""
@@ -115,24 +119,28 @@ def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network
 
 
 def _logits(head: LayerGraph) -> list[TensorSpec]:
-    return [t for o in head.operators for t in o.outputs if "vocab" in t.dims]
+    names = logit_names(head)
+    return [t for o in head.operators for t in o.outputs if t.name in names]
 
 
 def _dense_parameters(graph: ModelGraph, keys: OperatorKeys, *, trained: bool = False) -> tuple[FloatArray, FloatArray]:
     """Parameters outside routed experts by unit, each name once on a stage; and those of both embedding and head."""
     kinds = [_parameters(unit, keys, expert=False, trained=trained) for unit in graph.layer_kinds]
-    sizes = LocalSizes({**graph.embedding.dims, **graph.head.dims}, keys)
-    first = {p.name: p for p in graph.embedding.parameter_specs}
-    last = {p.name: p for p in graph.head.parameter_specs}
+    first, last = (_elements(unit, keys, trained) for unit in (graph.embedding, graph.head))
     ends = [first, last]
     if graph.mtp is not None:
-        further = {p.name: p for p in graph.mtp.parameter_specs if "experts" not in p.dims}
-        last |= {name: p for name, p in first.items() if name in further}
-        ends.append({name: p for name, p in further.items() if name not in last})
-        sizes = LocalSizes({**graph.mtp.dims, **graph.embedding.dims, **graph.head.dims}, keys)
-    columns = [_total((sizes.elements(p) for p in _counted(unit.values(), trained)), keys) for unit in ends]
-    shared = _total((sizes.elements(p) for p in _counted(first.values(), trained) if p.name in last), keys)
+        further = _elements(graph.mtp, keys, trained)
+        last |= {name: each for name, each in first.items() if name in further}
+        ends.append({name: each for name, each in further.items() if name not in last})
+    columns = [_total(unit.values(), keys) for unit in ends]
+    shared = _total((each for name, each in first.items() if name in last), keys)
     return np.stack([*kinds, *columns], axis=1), shared
+
+
+def _elements(unit: LayerGraph, keys: OperatorKeys, trained: bool) -> dict[str, FloatArray]:
+    """Elements of each parameter of a unit outside routed experts on one rank, by name."""
+    sizes = LocalSizes(unit.dims, keys)
+    return {p.name: sizes.elements(p) for p in _counted(unit.parameter_specs, trained) if "experts" not in p.dims}
 
 
 def _counted(parameters: Iterable[TensorSpec], trained: bool) -> list[TensorSpec]:
@@ -291,10 +299,18 @@ def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisatio
         return np.zeros_like(busy)
     stack, routed = machine.stack, is_routed(unit)
     further = sum(1 for o in unit.operators if o.module == ADAPTER)
-    kernels = stack.kernels_per_layer + routed * stack.moe_kernels_per_layer + further
+    kernels = stack.kernels_per_layer * _operators_of(unit) / OPERATORS_A_LAYER
+    kernels = kernels + routed * stack.moe_kernels_per_layer + further
     launch = kernels * stack.host_s_per_kernel * machine.site.host
     excess = (busy**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - busy
     return np.asarray(excess + routed * synchronisation_s * machine.site.host)
+
+
+def _operators_of(unit: LayerGraph) -> float:
+    """Operators that start kernels; of a layer built from an architecture as many as stacks count on."""
+    if unit.border is None:
+        return OPERATORS_A_LAYER
+    return float(sum(1 for o in unit.operators if o.kind is not OperatorKind.VIEW))
 
 
 def _again_s(

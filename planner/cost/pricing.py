@@ -246,8 +246,8 @@ def send_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
     Where the stack scatters, tp ranks send a part each and gather the whole (arXiv 2104.04473 section 4.1).
     """
     distance = stage_distance(batch)
-    one, row = distinct(key, distance)
-    message, scattered = send_bytes(context)[key[one]], send_parts(context)[key[one]]
+    one, row = distinct(key, distance, batch.split * (context.problem.graph.origin is not None))
+    message, scattered = send_bytes(context, key[one], batch.split[one]), send_parts(context)[key[one]]
     seconds = context.network.between("send", distance[one], message).time_s
     gathering = np.where(distance[one] > 0, scattered, 1)
     seconds = seconds + context.network.seconds("all_gather", gathering, np.ones_like(gathering), message * scattered)
@@ -261,11 +261,19 @@ def stage_distance(batch: PlanBatch) -> IntArray:
     return np.where(batch.pp > 1, batch.tp * batch.cp * batch.dp, 0)
 
 
-def send_bytes(context: Context) -> FloatArray:
-    """Bytes of the activations that one rank sends from stage to stage, [keys]."""
+def send_bytes(context: Context, key: IntArray, split: IntArray) -> FloatArray:
+    """Bytes of the activations that one rank sends from stage to stage, the most of any border, for pairs of key and split."""
     keys, job = context.keys, context.problem.job
-    rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split * send_parts(context))
-    return np.asarray(rows * context.problem.graph.spec.hidden * job.precision.activation_bytes)
+    width = job.precision.activation_bytes
+    if context.problem.graph.origin is None:
+        rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split * send_parts(context))
+        return np.asarray(rows * context.problem.graph.spec.hidden * width)[key]
+    crossings = context.problem.graph.origin.crossings
+    made = np.zeros(len(key))
+    for index, (batch, one) in enumerate(zip(keys.micro_batch[key].tolist(), split.tolist(), strict=True)):
+        borders = np.cumsum(context.splits.splits[one].chunks)[:-1]
+        made[index] = max((sum(c.bytes(batch, keys.seq_len, width) for c in crossings[b]) for b in borders), default=0.0)
+    return made
 
 
 def send_parts(context: Context) -> IntArray:

@@ -9,6 +9,7 @@ from typing import Any
 from shardwright.documents import digest
 from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.spec import ModelSpec
+from shardwright.models.traced.document import is_document
 from shardwright.planner.emit.base import Machines, Request
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.plan_records import chunk_layers, degrees_of
@@ -29,6 +30,7 @@ def read_request(record: Mapping[str, Any], options: LaunchOptions, problem: Pro
         ShardwrightError: the plan breaks a rule or does not fit; it trains adapters.
     """
     _check_feasible(record)
+    _refuse_graph(record["inputs"]["model"])
     _check_whole_model(record["inputs"]["training"])
     return request_of(problem or _problem_of(record), record["inputs"], record, options)
 
@@ -66,6 +68,20 @@ def _check_feasible(record: Mapping[str, Any]) -> None:
     raise InvalidValueError(
         f"the plan is not feasible: {first['message']}", where=f"plan: {first['rule']}", hint=first["remedy"]
     )
+
+
+def _refuse_graph(model: Mapping[str, Any]) -> None:
+    """A graph from a file says what is computed, not which program computes it.
+
+    Raises:
+        UnsupportedError: the model is one.
+    """
+    if is_document(model):
+        message = (
+            f"{model.get('name')} was read from a graph file; launch files are written for models built from an architecture"
+        )
+        hint = "apply the plan to your own module: --format json lists the layers of each stage and their modules"
+        raise UnsupportedError(message, where="inputs.model", hint=hint)
 
 
 def _check_whole_model(training: Mapping[str, Any]) -> None:

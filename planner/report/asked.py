@@ -28,13 +28,15 @@ def job(given: dict[str, Any]) -> dict[str, Any]:
     asked = {name: given[name] for name in ("model", "cluster", "seq_len", "global_batch")}
     if given["tokens_per_batch"] is not None:
         asked["global_batch"] = _batch_of_tokens(given)
+    if given["seq_len"] is None and str(given["model"]).lower().endswith((".onnx", ".pt2")):
+        del asked["seq_len"]  # a graph file knows it
     missing = ["MODEL" if name == "model" else _option(name) for name, value in asked.items() if value is None]
     if missing:
         hint = "such as: llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64"
         raise UsageError(f"missing {', '.join(missing)}", where=missing[0], hint=hint)
     from shardwright.planner.batches import parse_batch
 
-    return asked | {"global_batch": parse_batch(str(asked["global_batch"]))}
+    return {"seq_len": None} | asked | {"global_batch": parse_batch(str(asked["global_batch"]))}
 
 
 def _batch_of_tokens(given: dict[str, Any]) -> int | None:
@@ -62,7 +64,9 @@ def pricing(given: dict[str, Any]) -> PricingOptions:
     chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
-    chosen |= {name: tuple(given.get(name) or ()) for name in ("overrides", "freeze", "prices", "measured")}
+    lists = ("overrides", "freeze", "prices", "measured")
+    chosen |= {name: tuple(given.get(name) or ()) for name in lists}
+    chosen |= {"dims": tuple(given.get("dim") or ()), "declared": tuple(given.get("declare") or ())}
     return PricingOptions(**chosen)
 
 

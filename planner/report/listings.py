@@ -17,7 +17,13 @@ WHERE = "show"
 
 
 def listing(
-    kind: str, name: str | None = None, *, framework: str | None = None, target_version: str | None = None
+    kind: str,
+    name: str | None = None,
+    *,
+    framework: str | None = None,
+    target_version: str | None = None,
+    dims: tuple[str, ...] = (),
+    declared: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """All items of a kind in short, or one of them in full.
 
@@ -26,15 +32,21 @@ def listing(
         name: the item to show in full; None for all in short.
         framework: rules only: those that hold for a framework or target.
         target_version: rules only: in that version; None for the newest.
+        dims: models only: sizes of dynamic dims of a graph file.
+        declared: models only: unknown operators of a graph file.
 
     Raises:
         UnknownNameError: no such kind, item, framework or version.
-        ConflictError: a framework or version with another kind than rules.
+        ConflictError: a framework or version with another kind than rules, sizes of dims with anything but a graph file.
     """
     if kind not in KINDS:
         raise unknown_name("kind of thing", kind, KINDS, where=WHERE)
     if framework is not None or target_version is not None:
         return _listing_of_rules(kind, name, framework or "any", target_version)
+    if dims or declared:
+        if kind != "models" or name is None:
+            raise ConflictError("--dim and --declare go with a graph file", where=WHERE, hint="show models GRAPH.onnx")
+        return {"kind": "model", "item": _model(name, dims, declared)}
     if name is None:
         return {"kind": kind, "items": _ITEMS[kind]()}
     return {"kind": kind.removesuffix("s"), "item": _ONE[kind](name)}
@@ -56,11 +68,15 @@ def _model_row(model_id: str, graph: Any) -> dict[str, Any]:
     }
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model(name: str, dims: tuple[str, ...] = (), declared: tuple[str, ...] = ()) -> dict[str, Any]:
     from shardwright.models.catalog import load_model
     from shardwright.models.summary import summary
 
-    graph = load_model(name)
+    graph = load_model(name, dims=dims, declared=declared)
+    if graph.origin is not None:
+        from shardwright.models.traced.summary import summary_of_graph
+
+        return summary_of_graph(graph)
     counts = {key: getattr(graph, key) for key in ("parameters", "active_parameters", "buffers", "mtp_parameters", "layers")}
     return {**counts, "digest": graph.digest, "spec": graph.spec.to_dict(), **summary(graph)}
 

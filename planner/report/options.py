@@ -56,7 +56,7 @@ def _complete_nodes(incomplete: str) -> list[str]:
 
 Model = Annotated[
     str | None,
-    argument("MODEL", "preset id, config.json or its folder, model YAML", autocompletion=_complete_models),
+    argument("MODEL", "preset id, config.json or its folder, model YAML, .onnx, .pt2", autocompletion=_complete_models),
 ]
 Cluster = Annotated[
     str | None,
@@ -66,6 +66,8 @@ SeqLen = Annotated[int | None, option(INPUTS, "tokens a sequence", metavar="S")]
 GlobalBatch = Annotated[str | None, option(INPUTS, "sequences a step; plan: or a range 1024..2048", metavar="B")]
 TokensPerBatch = Annotated[int | None, option(INPUTS, "tokens a step, instead of --global-batch", metavar="N")]
 LengthHistogram = Annotated[str | None, option(INPUTS, "CSV or JSON of length,count: packed documents", metavar="FILE")]
+Dim = Annotated[list[str] | None, option(INPUTS, "graph file: a dynamic dim, batch=32", metavar="NAME=SIZE")]
+Declare = Annotated[list[str] | None, option(INPUTS, "graph file: an operator, MyOp=elementwise|opaque", metavar="OP=KIND")]
 Gpus = Annotated[int | None, option(INPUTS, "use the first N GPUs", metavar="N")]
 Set = Annotated[list[str] | None, option(INPUTS, "what-if, as cluster.memory_bytes=96e9", "--set", metavar="KEY=VALUE")]
 

@@ -29,7 +29,7 @@ LEFT = ("sched", "recomp")
 
 def plan_parts(result: Mapping[str, Any]) -> list[Any]:
     """Everything `plan` shows."""
-    parts = [header(result)]
+    parts = [header(result), *of_graph(result)]
     if result["plans"]:
         parts += [heading("Plans"), _plans(result["plans"], result["search"].get("objective")), *_notes(result["plans"])]
         parts += [paragraph("rank 1: " + where_the_step_goes(result["plans"][0]["time"]))]
@@ -56,10 +56,29 @@ def header(result: Mapping[str, Any]) -> Any:
     )
     second = (
         f"{words.big(model['parameters'])} parameters{active}, {model['layers']} layers; "
-        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "
+        f"{_batch(result)} a step; "
         f"{training['precision']}, {training['optimizer']}"
     )
     return Text(f"{first}\n{second}")
+
+
+def _batch(result: Mapping[str, Any]) -> str:
+    """What a step takes in: sequences, or samples of a graph without a sequence."""
+    training, model = result["training"], result["inputs"]["model"]
+    count = words.count(training["global_batch"])
+    if model.get("kind") is not None and model["seq"] is None:
+        return f"{count} samples"
+    return f"{count} sequences of {words.count(training['seq_len'])} tokens"
+
+
+def of_graph(result: Mapping[str, Any]) -> list[Any]:
+    """What to know of a model that was read from a graph file."""
+    model = result["inputs"]["model"]
+    if model.get("kind") is None:
+        return []
+    from shardwright.models.traced.origin import notes
+
+    return [paragraph(note) for note in notes(len(model["layers"]), model["operators"], model["source"], model["seq"])]
 
 
 def _plans(plans: Sequence[Mapping[str, Any]], objective: str | None) -> Any:

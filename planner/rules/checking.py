@@ -15,11 +15,14 @@ import numpy as np
 
 from shardwright.planner.rules.base import Candidate, Changes, Facts, Rule
 from shardwright.planner.rules.defaults import defaults_of
+from shardwright.planner.rules.elementary import GRAPH_AXES
 from shardwright.planner.rules.registry import rules_of_a_plan
 from shardwright.planner.rules.settings import Settings, Value
 from shardwright.planner.rules.versions import target_of
 
 _FOLLOWS_FROM_DP = frozenset({"dp", "dp_shard", "micro_batches", "edp"})
+_DIVIDES = frozenset({"tp", "cp"})
+"""Axes that a graph read from a file is not divided by, whatever else they break."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +71,11 @@ def violations(
         facts = replace(facts, settings=stated)
     arrays = {name: np.array([value], dtype=np.int64) for name, value in known.items()}
     found = []
+    moot = _DIVIDES if facts.graph.origin is not None and (known["tp"] > 1 or known["cp"] > 1) else frozenset()
     for rule in rules_of_a_plan(framework, version, settings=settings is not None):
         if known["dp"] == 0 and _FOLLOWS_FROM_DP & set(rule.reads):
+            continue
+        if moot.intersection(rule.reads) and rule.id != GRAPH_AXES.id:
             continue
         if bool(rule.broken(arrays, facts)[0]):
             found.append(violation(rule, known, facts))

@@ -11,6 +11,21 @@ from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 _LOOPED = SCHEDULE_IDS.index("interleaved-1f1b")
 
 
+def _graph_broken(c: Columns, f: Facts) -> BoolArray:
+    return np.asarray(((c["tp"] > 1) | (c["cp"] > 1)) & (f.graph.origin is not None))
+
+
+GRAPH_AXES = Rule(
+    id="graph-axes",
+    says="a graph read from a file is planned with tp 1 and cp 1",
+    reads=("tp", "cp"),
+    broken=_graph_broken,
+    message=lambda c, f: f"{f.graph.name} was read from a graph file, which tp {c['tp']}, cp {c['cp']} is not planned for",
+    remedy=lambda c, f: "use tp 1 and cp 1: data parallelism with sharded states, and pipelines",
+    source="graph files say nothing of how a framework splits a layer's weights",
+)
+
+
 def _world_broken(c: Columns, f: Facts) -> BoolArray:
     return np.asarray(f.gpus % (c["tp"] * c["cp"] * c["pp"]) != 0)
 
@@ -29,7 +44,7 @@ WORLD = Rule(
 
 
 def _heads_broken(c: Columns, f: Facts) -> BoolArray:
-    return np.asarray(f.graph.spec.heads % c["tp"] != 0)
+    return np.asarray((f.graph.spec.heads % c["tp"] != 0) & (f.graph.origin is None))
 
 
 HEADS = Rule(
@@ -378,6 +393,7 @@ INTERLEAVED_BATCH = Rule(
 )
 
 ELEMENTARY: tuple[Rule, ...] = (
+    GRAPH_AXES,
     HEADS,
     KV_HEADS,
     FFN,

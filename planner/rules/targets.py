@@ -91,7 +91,22 @@ def _job_rule(target: str, kind: str, allowed: tuple[str, ...], given: Callable[
     )
 
 
+def _architecture_rule(target: str) -> Rule:
+    """A rule on the model alone: a target that builds models from an architecture takes no graph from a file."""
+    return Rule(
+        id=f"{target}-graph",
+        says=f"{target} trains models built from an architecture, not graphs read from a file",
+        reads=(),
+        broken=lambda c, f: np.full(len(c["tp"]), f.graph.origin is not None),
+        message=lambda candidate, facts: f"{target} builds its models itself; {facts.graph.name} was read from a graph file",
+        remedy=lambda candidate, facts: "use --framework pytorch",
+        targets=(target,),
+        source="the frameworks' model definitions",
+    )
+
+
 _JOB_RULES: tuple[Rule, ...] = (
+    *(_architecture_rule(target) for target in ("megatron", "megatron-bridge", "torchtitan", "deepspeed")),
     *(
         _job_rule(t, "precision", p, lambda f: f.precision, "precision options of the frameworks and Transformer Engine")
         for t, p in _PRECISIONS.items()

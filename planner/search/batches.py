@@ -26,7 +26,7 @@ def plan_range(
     model: str | ModelGraph,
     cluster: str | Cluster,
     *,
-    seq_len: int,
+    seq_len: int | None,
     batches: BatchRange,
     options: PricingOptions | None = None,
     search: SearchOptions | None = None,
@@ -37,7 +37,7 @@ def plan_range(
     Args:
         model: as for `plan`.
         cluster: as for `plan`.
-        seq_len: tokens a sequence.
+        seq_len: tokens a sequence; None: as a graph file has it.
         batches: sequences a step, a range.
         options: as for `plan`.
         search: as for `plan`, for each batch.

@@ -76,7 +76,7 @@ def plan(
     model: str | ModelGraph,
     cluster: str | Cluster,
     *,
-    seq_len: int,
+    seq_len: int | None,
     global_batch: int,
     options: PricingOptions | None = None,
     search: SearchOptions | None = None,
@@ -87,7 +87,7 @@ def plan(
     Args:
         model: preset id, path of a config.json, folder or model YAML, or a graph.
         cluster: `NODE:COUNT[xG]`, path of a cluster YAML, or a cluster.
-        seq_len: tokens a sequence.
+        seq_len: tokens a sequence; None: as a graph file has it.
         global_batch: sequences a step.
         options: precision, framework, stack and the like.
         search: how many plans, what is fixed, how ties are made.

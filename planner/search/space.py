@@ -27,6 +27,9 @@ MAX_TP, MAX_CP = 72, 64
 CP_TOKENS = 1024
 """Context parallelism leaves every rank at least so many tokens of a sequence (in the core of the space)."""
 
+MAX_SAMPLES = 65_536
+"""Largest micro-batch that is tried for a graph read from a file, whose samples may be small."""
+
 LEGAL_BUDGET = 360_000
 """The space is refined while it holds no more than about so many legal candidates."""
 
@@ -130,14 +133,16 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
     experts = spec.moe.experts if spec.moe else 1
     return {
         "tp": tuple(d for d in ranks if d <= min(2 * domain, MAX_TP, spec.heads)),
-        "cp": tuple(d for d in ranks if d <= max(1, job.seq_len // CP_TOKENS)),
+        "cp": tuple(d for d in ranks if d == 1 or (d <= job.seq_len // CP_TOKENS and problem.graph.origin is None)),
         "pp": tuple(d for d in ranks if d <= problem.graph.layers + 2),
         "ep": tuple(d for d in divisors(experts) if cluster.gpus % d == 0),
         "etp": tuple(d for d in ranks if d <= 8) if spec.moe else (1,),
         "sp": (0, 1),
         "zero": (0, 1, 2, 3),
         "dp_replicate": ranks,
-        "micro_batch": tuple(m for m in divisors(job.global_batch) if m <= 8),
+        "micro_batch": tuple(
+            m for m in divisors(job.global_batch) if m <= (8 if problem.graph.origin is None else MAX_SAMPLES)
+        ),
         "vpp": tuple(v for v in (1, 2) if v <= problem.graph.layers),
         "schedule": tuple(range(len(SCHEDULE_IDS))),
         "split": (0, len(SPLIT_KINDS) - 1),
@@ -158,7 +163,7 @@ def _refinements(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:
         ("vpp", tuple(v for v in (5, 7, 10, 12) if v <= layers)),
         ("recompute", (quarter,)),
         ("micro_batch", tuple(m for m in divisors(problem.job.global_batch) if m <= 64)),
-        ("cp", tuple(d for d in ranks if d <= MAX_CP)),
+        ("cp", tuple(d for d in ranks if d <= (MAX_CP if problem.graph.origin is None else 1))),
     ]
 
 
@@ -222,7 +227,15 @@ def no_plan(legal: Legal, fix: Mapping[str, str]) -> ConflictError:
         return ConflictError("no candidate is legal")
     rule, candidate = legal.dead_end
     reads = sorted({axis for axis in rule.axes if _SHOWN.get(axis, axis) in fix or axis in fix})
-    where = "--fix" if reads else "--global-batch" if rule.id.startswith("batch") else "--cluster"
+    where = (
+        "--fix"
+        if reads
+        else "--framework"
+        if rule.targets and not rule.reads
+        else "--global-batch"
+        if rule.id.startswith("batch")
+        else "--cluster"
+    )
     facts = legal.facts
     return ConflictError(
         f"no plan keeps all rules: {rule.message(candidate, facts)}", where=where, hint=rule.remedy(candidate, facts)

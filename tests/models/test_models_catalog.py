@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_configs import CONFIGS, outcome
 
-from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnknownNameError, UnsupportedError
+from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnknownNameError
 from shardwright.models import catalog
 from shardwright.models.catalog import load_model, model_ids
 from shardwright.models.graph import ModelGraph
@@ -127,9 +127,6 @@ def test_missing_files_and_folders_without_config(tmp_path):
         load_model(str(tmp_path / "none.json"))
     with pytest.raises(DamagedFileError, match=r"holds no config\.json"):
         load_model(str(tmp_path))
-    (tmp_path / "m.onnx").write_bytes(b"\x08\x07")
-    with pytest.raises(UnsupportedError, match="graph files"):
-        load_model(str(tmp_path / "m.onnx"))
 
 
 def test_presets_are_read_without_networkx_and_pydantic():

@@ -13,6 +13,8 @@ def show(
     name: Annotated[str | None, o.argument("NAME", "one of them, in full")] = None,
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,
+    dim: o.Dim = None,
+    declare: o.Declare = None,
     form: o.Format = "table",
 ) -> None:
     """List what a plan can name: models, nodes, devices, ..."""
@@ -20,7 +22,9 @@ def show(
     from shardwright.planner.report.output import checked_format
 
     checked_format(form)
-    console.write(console.rendered(listing(kind, name, framework=framework, target_version=target_version), form))
+    graph = {"dims": tuple(dim or ()), "declared": tuple(declare or ())}
+    made = listing(kind, name, framework=framework, target_version=target_version, **graph)
+    console.write(console.rendered(made, form))
 
 
 def topo(
