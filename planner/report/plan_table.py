@@ -64,21 +64,28 @@ def header(result: Mapping[str, Any]) -> Any:
 
 def _batch(result: Mapping[str, Any]) -> str:
     """What a step takes in: sequences, or samples of a graph without a sequence."""
-    training, model = result["training"], result["inputs"]["model"]
+    training, graph = result["training"], _graph(result)
     count = words.count(training["global_batch"])
-    if model.get("kind") is not None and model["seq"] is None:
+    if graph is not None and graph["seq"] is None:
         return f"{count} samples"
     return f"{count} sequences of {words.count(training['seq_len'])} tokens"
 
 
 def of_graph(result: Mapping[str, Any]) -> list[Any]:
     """What to know of a model that was read from a graph file."""
-    model = result["inputs"]["model"]
-    if model.get("kind") is None:
+    graph = _graph(result)
+    if graph is None:
         return []
     from shardwright.models.traced.origin import notes
 
-    return [paragraph(note) for note in notes(len(model["layers"]), model["operators"], model["source"], model["seq"])]
+    return [paragraph(note) for note in notes(len(graph["layers"]), graph["operators"], graph["source"], graph["seq"])]
+
+
+def _graph(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The graph a result is for; None where its model is an architecture, or where it holds no inputs."""
+    inputs = result.get("inputs")
+    model = inputs.get("model") if isinstance(inputs, Mapping) else None
+    return model if isinstance(model, Mapping) and model.get("kind") is not None else None
 
 
 def _plans(plans: Sequence[Mapping[str, Any]], objective: str | None) -> Any:

@@ -31,7 +31,7 @@ _WHOLE = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch", "
 _WORDS = ("schedule", "recompute", "model", "precision")
 _DEGREES = tuple(name for name in (*_WHOLE, *_WORDS, "sequence_parallel") if name not in DIFFERS)
 KEYS = (*MEASURES, *_DEGREES, *DIFFERS)
-Job = tuple[str | ModelGraph, str | Cluster, int, int]
+Job = tuple[str | ModelGraph, str | Cluster, int | None, int]
 """Model, cluster, tokens a sequence, sequences a step."""
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import planner_problems as problems
@@ -25,11 +26,14 @@ from shardwright.planner.settling import settle
 DENSE = {"model": "llama3.1-8b", "cluster": "dgx-h100:12", "seq_len": 4096, "global_batch": 24}
 ROUTED = DENSE | {"model": "mixtral-8x7b"}
 FINE = DENSE | {"model": "qwen3-30b-a3b"}
+GRAPH = Path(__file__).parents[1] / "graphs" / "files" / "gpt.pt2"
+READ = {"model": str(GRAPH), "cluster": "dgx-h100:1", "seq_len": 1024, "global_batch": 64}
 BASE = Degrees(tp=2, pp=2, zero=1)
 MOE = replace(BASE, ep=2, etp=1)
 
 #: rule, problem, a plan that keeps it, the changed field
 EXAMPLES = {
+    "graph-axes": (READ, Degrees(), {"cp": 2}),
     "attention-heads": (DENSE, BASE, {"tp": 3}),
     "kv-heads": (DENSE | {"model": "glm-4.5-air"}, replace(BASE, etp=1), {"tp": 12}),
     "mlp-width": (DENSE, BASE, {"tp": 3}),
