@@ -120,3 +120,18 @@ class TrainingJob:
         """What is stored of adapters, frozen modules and lengths, where there are any."""
         packed = {"length_histogram": self.lengths.to_list()} if self.lengths is not None else {}
         return self.frozen.to_dict() | packed
+
+
+def choices_in_force(job: TrainingJob) -> list[tuple[str, Any]]:
+    """What a job assumes of adapters, frozen modules and packed documents, where there are any: keys and values."""
+    made: list[tuple[str, Any]] = []
+    if job.frozen.lora is not None:
+        made += [("training.lora.rank", job.frozen.lora.rank), ("training.lora.targets", "+".join(job.frozen.lora.targets))]
+    if job.frozen:
+        made += [("training.frozen", "all but adapters" if job.frozen.lora is not None else "+".join(job.frozen.freeze))]
+        made += [("model.flops", "no gradients of frozen weights")]
+    if job.lengths is not None:
+        rows = {"documents": job.lengths.documents, "mean": job.lengths.mean, "longest": job.lengths.longest}
+        made += [(f"training.lengths.{key}", value) for key, value in rows.items()]
+        made += [("training.lengths.attended", job.lengths.attended)]
+    return made

@@ -26,7 +26,7 @@ from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.models.dtypes import PRECISIONS, grad_bytes_of, optimizer_of, precision_of
 from shardwright.models.graph import ModelGraph
-from shardwright.models.job import TrainingJob
+from shardwright.models.job import TrainingJob, choices_in_force
 from shardwright.models.length_files import read_lengths
 from shardwright.models.lengths import Lengths
 from shardwright.planner.overrides import apply_overrides, load_filled, operation_with
@@ -391,7 +391,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         *problem.operation.in_force(),
         ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
         ("kernels.sustained_factor", problem.kernels.sustained_factor),
-        *_choices_in_force(job),
+        *choices_in_force(job),
         *_measured_in_force(problem),
     ]
 
@@ -404,21 +404,6 @@ def _measured_in_force(problem: Problem) -> list[tuple[str, Any]]:
     if calibration.site is not None:
         made += [(f"calibration.site.{part}", rounded(getattr(site, part))) for part in PARTS]
         made += [(f"measured[{number}]", str(run)) for number, run in enumerate(site.runs, start=1)]
-    return made
-
-
-def _choices_in_force(job: TrainingJob) -> list[tuple[str, Any]]:
-    """Adapters, frozen modules and packed documents, where there are any."""
-    made: list[tuple[str, Any]] = []
-    if job.frozen.lora is not None:
-        made += [("training.lora.rank", job.frozen.lora.rank), ("training.lora.targets", "+".join(job.frozen.lora.targets))]
-    if job.frozen:
-        made += [("training.frozen", "all but adapters" if job.frozen.lora is not None else "+".join(job.frozen.freeze))]
-        made += [("model.flops", "no gradients of frozen weights")]
-    if job.lengths is not None:
-        rows = {"documents": job.lengths.documents, "mean": job.lengths.mean, "longest": job.lengths.longest}
-        made += [(f"training.lengths.{key}", value) for key, value in rows.items()]
-        made += [("training.lengths.attended", job.lengths.attended)]
     return made
 
 
@@ -445,7 +430,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
     origin |= {key: "inferred" if ".site." in key else "given" for key, _ in _measured_in_force(problem)}
-    origin |= {key: "inferred" if key in _INFERRED else "given" for key, _ in _choices_in_force(problem.job)}
+    origin |= {key: "inferred" if key in _INFERRED else "given" for key, _ in choices_in_force(problem.job)}
     rows = (Assumption(key=k, value=v, origin=origin.get(k, "default")) for k, v in _values_in_force(problem))
     return (*rows, *_what_ifs(options.overrides))
 
