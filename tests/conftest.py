@@ -18,7 +18,11 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips the tests that compare with the frameworks themselves where the extra `frameworks` is not installed."""
+    """Skips the tests that compare with the frameworks themselves, or start Ray, where those are not installed."""
+    if importlib.util.find_spec("ray") is None:
+        for item in items:
+            if item.get_closest_marker("ray"):
+                item.add_marker(pytest.mark.skip(reason="extra `ray` is not installed"))
     missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if missing:
         mark = pytest.mark.skip(reason=f"extra `frameworks` is not installed: no {', '.join(missing)}")

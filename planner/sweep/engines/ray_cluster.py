@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
@@ -24,6 +25,7 @@ from shardwright.planner.sweep.points import Prepared, program_digest
 WHERE = "--engine ray"
 WINDOW = 2
 LOOPBACK = "127.0.0.1"
+KNOCK_S = 10.0
 STORE_BYTES = 80 * 2**20
 """Of Ray's object store: near the least that it takes; results are a few kilobytes."""
 
@@ -48,7 +50,7 @@ class RayEngine:
         first = next(tasks, None)
         if first is None:
             return
-        with self._connected() as ray:
+        with redirect_stdout(sys.stderr), self._connected() as ray:  # Ray remarks on lost workers on standard output
             yield from self._finished(ray, first, tasks)
 
     def _finished(self, ray: Any, first: Prepared, tasks: Iterator[Prepared]) -> Iterator[tuple[str, str]]:
@@ -57,28 +59,27 @@ class RayEngine:
         out: dict[Any, Prepared] = {}
         losses: dict[str, int] = {}
         again = [first]
-        try:
-            while True:
-                while len(out) < WINDOW * self.workers and (task := again.pop() if again else next(tasks, None)):
-                    out[remote.remote(task.payload, program)] = task
-                if not out:
-                    return
-                ready, _ = ray.wait(list(out), num_returns=1)
-                for reference in ready:
-                    task = out.pop(reference)
-                    text = _received(ray, reference)
-                    if text is None:
-                        lost(task.digest, losses)
-                        again.append(task)
-                    else:
-                        yield task.digest, text
-        finally:
-            for reference in out:
-                ray.cancel(reference, force=True)
+        while True:
+            while len(out) < WINDOW * self.workers and (task := again.pop() if again else next(tasks, None)):
+                out[remote.remote(task.payload, program)] = task
+            if not out:
+                return
+            ready, _ = ray.wait(list(out), num_returns=1)
+            for reference in ready:
+                task = out.pop(reference)
+                text = _received(ray, reference)
+                if text is None:
+                    lost(task.digest, losses)
+                    again.append(task)
+                else:
+                    yield task.digest, text
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Ray, connected; a connection of the caller's own is used and left open."""
+        """Ray, connected; a connection of the caller's own is used and left open.
+
+        Ray stops the tasks of a connection that ends, so that nothing need be cancelled.
+        """
         with _environment(self._address is None):
             import ray
 
@@ -134,12 +135,24 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
         ray.init(_node_ip_address=LOOPBACK, **local, **quiet)
         return
     try:
+        _knock(address)
         ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        message = f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}"
-        raise InvalidValueError(
-            message, where="--address", hint="name HOST:PORT of its head, or auto on one of its nodes"
-        ) from error
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "name HOST:PORT of its head, or auto on one of its nodes"
+        message = f"no Ray cluster answers at {address}: {str(error).partition(chr(10))[0]}"
+        raise InvalidValueError(message, where="--address", hint=hint) from error
+
+
+def _knock(address: str) -> None:
+    """Sees whether anybody listens, which Ray itself would wait minutes for.
+
+    Raises:
+        OSError: nobody does.
+        ValueError: it is no HOST:PORT.
+    """
+    if address != "auto":
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_S).close()
 
 
 @contextmanager
