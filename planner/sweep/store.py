@@ -13,6 +13,7 @@ The header fields are at fixed offsets (https://www.sqlite.org/fileformat.html, 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ class Store:
             connection = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
             try:
                 _create(connection)
-                connection.execute("PRAGMA journal_mode = WAL")
+                _write_ahead(connection)
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("SELECT digest FROM points LIMIT 1").fetchone()
             except BaseException:
@@ -140,6 +141,18 @@ def _create(connection: sqlite3.Connection) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switches the write-ahead log on; for this SQLite does not wait while another process uses the file."""
+    until = time.monotonic() + PATIENCE_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
 
 
 @contextmanager
