@@ -143,6 +143,7 @@ MEGATRON = {
         {"moe_aux_loss_coeff": [0.1]},
     ),
     "megatron-grouped-gemm": ({"moe_grouped_gemm": True}, {"device": 7}),
+    "megatron-grouped-gemm-dtype": ({"moe_grouped_gemm": True, "bf16": True}, {"bf16": False}),
     "megatron-ep-overlap": ({"model": ROUTED, "ep": 2, **OVERLAP}, {"pp": 2}),
     "megatron-ep-overlap-dispatcher": (OVERLAP, {"moe_token_dispatcher_type": "allgather"}),
     "megatron-ep-overlap-alone": (OVERLAP, FULL),

@@ -290,6 +290,15 @@ MOE_RULES: tuple[Rule, ...] = (
         message=lambda s, c, f: f"--moe-grouped-gemm on compute capability {f.compute_capability}",
         mend={"moe_grouped_gemm": None},
     ),
+    _args(
+        "megatron-grouped-gemm-dtype",
+        "grouped GEMM of experts runs in bf16 alone",
+        settings=("moe_grouped_gemm", "bf16"),
+        breaks=lambda s, c, f: s.on("moe_grouped_gemm") & (not s.on("bf16")),
+        message="--moe-grouped-gemm without --bf16",
+        mend={"moe_grouped_gemm": None},
+        until="0.16",
+    ),
     _config(
         "megatron-ep-overlap",
         "overlapping the experts' exchange needs ep above 1, and virtual stages with a pipeline",
