@@ -1,8 +1,8 @@
 """Expert parallelism: rows travel to the ranks that hold their experts and back.
 
 A rank sends the k·t copies of its t tokens that dispatch produced; with balanced routing all ranks send and receive
-the same. Dispatch and combine each run once forward and once backward (arXiv 2006.16668). A token whose k experts live on fewer
-than k ranks travels once to each such rank; with d ranks the expected number of distinct ones is d·(1 − (1 − 1/d)^k).
+the same, else the busiest one receives `sharding.busiest` times as much and all wait for it. Dispatch and combine each run once
+forward and once backward (arXiv 2006.16668). A token whose k experts live on fewer than k ranks travels once to each such rank; with d ranks the expected number of distinct ones is d·(1 − (1 − 1/d)^k).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwright.models.graph import LayerGraph
 from shardwright.planner.axes.base import LayerCollective, ParallelAxis
-from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
+from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, busiest
 from shardwright.planner.plans import FloatArray
 
 
@@ -31,7 +31,7 @@ def layer_collectives(
                 kind="all_to_all",
                 size=keys.ep,
                 stride=keys.etp,
-                message_bytes=tokens * copies_sent(layer.dims["topk"], keys.ep),
+                message_bytes=tokens * copies_sent(layer.dims["topk"], keys.ep) * busiest(keys, layer.dims["experts"]),
                 forward=one,
                 backward=one,
             )

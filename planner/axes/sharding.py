@@ -6,10 +6,16 @@ One rule serves every operator and tensor; it looks at the roles of dims, never 
     expert          size / ep            expert-tensor   size / etp
     batch           micro_batch          seq             seq_len / cp, and / tp where sequence parallelism is on
                                                          and nothing beside it has the role tensor
-    routed          micro_batch · seq_len / cp · topk / s · g      rows the experts of a rank receive (balanced)
+    routed          micro_batch · seq_len / cp · topk / s · g · u  rows the experts of the busiest rank receive
 
 with s = tp under sequence parallelism (each rank routes its own part of the sequence) and g = etp, since the
-experts' tensor-parallel group gathers the rows of all its members.
+experts' tensor-parallel group gathers the rows of all its members. With i the rows of the busiest expert over the mean of all,
+the busiest of ep ranks, each with E/ep of the E experts, has
+
+    u = 1 + (i − 1) · sqrt((ep − 1) / (E − 1))                      `busiest`
+
+times the mean: 1 where one rank has all experts, i where each has one; in between the mean of E/ep experts drawn without
+replacement spreads so much less than one expert does.
 
 `OperatorKeys` are the degrees that operators depend on; `LocalSizes` computes the table above.
 """
@@ -31,7 +37,7 @@ VOCAB_MULTIPLE = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorKeys:
-    """Degrees that operator times depend on, arrays of shape [keys], and the sequence length."""
+    """Degrees that operator times depend on, arrays of shape [keys], the sequence length, and how uneven routing is."""
 
     tp: IntArray
     sp: IntArray
@@ -40,6 +46,7 @@ class OperatorKeys:
     etp: IntArray
     micro_batch: IntArray
     seq_len: int
+    imbalance: float = 1.0
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -50,15 +57,28 @@ class OperatorKeys:
         return np.where(self.sp > 0, self.tp, 1)
 
 
-def unique_keys(batch: PlanBatch, seq_len: int) -> tuple[OperatorKeys, IntArray]:
-    """The distinct keys of a batch and, for each plan, the index of its key."""
-    names = [f.name for f in fields(OperatorKeys) if f.name != "seq_len"]
+def unique_keys(batch: PlanBatch, seq_len: int, imbalance: float = 1.0) -> tuple[OperatorKeys, IntArray]:
+    """The distinct keys of a batch and, for each plan, the index of its key.
+
+    Args:
+        batch: plans.
+        seq_len: tokens a sequence.
+        imbalance: rows of the busiest expert over the mean.
+    """
+    names = [f.name for f in fields(OperatorKeys) if f.name not in {"seq_len", "imbalance"}]
     columns = [getattr(batch, name) for name in names]
     code = np.zeros(len(batch), dtype=np.int64)
     for column in columns:
         code = code * (int(column.max(initial=0)) + 1) + column
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    return OperatorKeys(**{n: c[first] for n, c in zip(names, columns, strict=True)}, seq_len=seq_len), inverse
+    distinct = {n: c[first] for n, c in zip(names, columns, strict=True)}
+    return OperatorKeys(**distinct, seq_len=seq_len, imbalance=imbalance), inverse
+
+
+def busiest(keys: OperatorKeys, experts: int) -> FloatArray:
+    """Rows of the busiest rank over the mean of all ranks that share the experts, [keys]."""
+    spread = np.sqrt((np.minimum(keys.ep, experts) - 1) / max(experts - 1, 1))
+    return np.asarray(1.0 + (keys.imbalance - 1.0) * spread)
 
 
 class LocalSizes:
@@ -131,7 +151,7 @@ class LocalSizes:
             return np.asarray(keys.seq_len / (keys.cp if beside_tensor else keys.cp * keys.sequence_split))
         gathered = np.where((keys.tp > 1) & (keys.sp == 0), 1, keys.etp)
         tokens = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
-        return np.asarray(tokens * self._dims["topk"] * gathered)
+        return np.asarray(tokens * self._dims["topk"] * gathered * busiest(keys, self._dims["experts"]))
 
 
 def has_tensor_dim(dims: Iterable[str]) -> bool:

@@ -149,7 +149,7 @@ class Tails:
 def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network: Network) -> tuple[Context, IntArray]:
     """The context for a batch, and each plan's operator key."""
     machine = machine_of(problem)
-    keys, key = unique_keys(batch, problem.job.seq_len)
+    keys, key = unique_keys(batch, problem.job.seq_len, problem.stack.moe_load_imbalance)
     tables = unit_tables(problem.graph, keys, machine, network)
     context = Context(
         problem=problem,

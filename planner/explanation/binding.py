@@ -121,7 +121,8 @@ def _memory(estimate: Mapping[str, Any], changes: Sequence[Record], recomputed: 
 
 def _computing(operators: Sequence[Record], share: float) -> Record:
     heaviest = operators[0]
-    because = f"{heaviest['layer']} {heaviest['operator']} takes most of it and is bound by {heaviest['bound']}"
+    layer, name = heaviest["layer"], heaviest["operator"]
+    because = f"{name if layer == name else f'{layer} {name}'} takes most of it and is bound by {heaviest['bound']}"
     return {"constraint": "compute", "part": "compute_s", "what": heaviest["operator"], "share": share, "because": because}
 
 

@@ -20,10 +20,10 @@ from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.operators import unit_tables
 from shardwright.planner.cost.pricing import Context, Prices, make_context, price
 from shardwright.planner.cost.stages import fold
-from shardwright.planner.estimation import estimate_plan
+from shardwright.planner.estimation import repriced
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees, FloatArray, IntArray, PlanBatch
-from shardwright.planner.problem import Problem, problem_from_inputs
+from shardwright.planner.problem import Problem
 from shardwright.planner.schema import read_result
 from shardwright.planner.settling import settle
 
@@ -53,15 +53,15 @@ class Saved:
 
     @property
     def ranked(self) -> list[Record]:
-        """The plans of its ranking on as many GPUs; itself alone where there is none."""
+        """The plans of its ranking on as many GPUs as it uses, itself among them; itself alone where there is no ranking."""
         if self.rank is None:
             return [self.estimate]
-        world = self.estimate["parallel"]["world_size"]
-        return [plan for plan in self.document["plans"] if plan["parallel"]["world_size"] == world]
+        used = self.estimate["parallel"]["world_size"]
+        return [plan for plan in self.document["plans"] if plan["parallel"]["world_size"] == used]
 
     @property
     def place(self) -> int:
-        """Its place in `ranked`, from 0."""
+        """Where it stands among them, from 0."""
         return next((at for at, plan in enumerate(self.ranked) if plan.get("rank") == self.rank), 0)
 
     @property
@@ -81,10 +81,9 @@ def read_saved(source: str | Path | Mapping[str, Any], rank: int | None = None) 
         ShardwrightError: the file cannot be used, or has no such rank.
     """
     document = read_result(source)
-    estimate: Record = rounded(estimate_plan(document, rank=rank or 1).to_dict())
+    problem, estimate = repriced(document, rank=rank or 1)
     own = (rank or 1) if document["kind"] == "plan-result" else None
-    problem = problem_from_inputs(document["inputs"], world_size=estimate["parallel"]["world_size"])
-    return Saved(document=document, rank=own, estimate=estimate, problem=problem)
+    return Saved(document=document, rank=own, estimate=rounded(estimate), problem=problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +120,9 @@ class Priced:
         if same_prices:
             return replace(self, context=replace(self.context, problem=problem))
         machine, network = machine_of(problem), network_of(problem)
-        tables = unit_tables(problem.graph, self.context.keys, machine, network)
-        context = replace(self.context, problem=problem, machine=machine, network=network, tables=tables)
+        keys = replace(self.context.keys, imbalance=problem.stack.moe_load_imbalance)
+        tables = unit_tables(problem.graph, keys, machine, network)
+        context = replace(self.context, problem=problem, machine=machine, network=network, keys=keys, tables=tables)
         return replace(self, context=context, prices=price(context, self.batch, self.key, exact=True))
 
 

@@ -1,6 +1,6 @@
 """Which input would have to be wrong, and by how much, for another plan to win.
 
-The winner is the first plan of the ranking. It stays so while it is in the first tie,
+The winner is the first plan of the ranking on as many GPUs as the explained one uses. It stays so while it is in the first tie,
 
     margin(x) = (1 + tie) · min over the other plans of t_j(x) − t_1(x) >= 0
 
@@ -51,6 +51,7 @@ class Input:
         unit: of its value, empty for a number.
         value: its value in a problem; None where it is unknown there.
         capacity: whether it decides only what fits, not what a step takes; in whole bytes.
+        least: smallest value there is.
         most: greatest value there is; None for no limit.
         routed: whether it matters to models with experts alone.
     """
@@ -60,6 +61,7 @@ class Input:
     unit: str
     value: Callable[[Problem], float | None]
     capacity: bool = False
+    least: float = 0.0
     most: float | None = None
     routed: bool = False
 
@@ -120,6 +122,14 @@ def inputs_of(problem: Problem) -> tuple[Input, ...]:
             routed=True,
         ),
         Input(
+            key="stack.moe_load_imbalance",
+            label="skew of routing, busiest expert over the mean",
+            unit="",
+            value=lambda p: p.stack.moe_load_imbalance,
+            least=1.0,
+            routed=True,
+        ),
+        Input(
             key="cluster.memory_bytes",
             label="memory of a device",
             unit="B",
@@ -136,6 +146,7 @@ class _Trials:
 
     def __init__(self, saved: Saved, base: Priced, one: Input, tie: float) -> None:
         self._saved, self._base, self._input, self._tie = saved, base, one, tie
+        self._gpus = int(saved.estimate["parallel"]["world_size"])
         self._value = float(one.value(saved.problem) or 0.0)
         self._known: dict[float, FloatArray] = {1.0: base.step_s}
 
@@ -144,6 +155,7 @@ class _Trials:
         value = self._value * factor
         if self._input.most is not None:
             value = min(value, self._input.most)
+        value = max(value, self._input.least)
         return float(round(value)) if self._input.capacity else value
 
     def step_s(self, factor: float) -> FloatArray:
@@ -151,7 +163,7 @@ class _Trials:
         if factor not in self._known:
             value = self.value(factor)
             said = f"{self._input.key}={int(value) if self._input.capacity else repr(value)}"
-            problem = problem_from_inputs(self._saved.document["inputs"], (said,), self._saved.problem.cluster.gpus)
+            problem = problem_from_inputs(self._saved.document["inputs"], (said,), self._gpus)
             self._known[factor] = self._base.under(problem, same_prices=self._input.capacity).step_s
         return self._known[factor]
 

@@ -13,6 +13,8 @@ from shardwright.planner.report.style import BARS, heading, paragraph, table
 from shardwright.planner.report.time_table import LABELS
 
 BAR = 10
+NOTHING = 1e-3
+"""Elasticity below which an input has no effect worth a line."""
 
 
 def explanation_parts(data: Mapping[str, Any]) -> list[Any]:
@@ -111,17 +113,20 @@ def _changes(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
 def _inputs(data: Mapping[str, Any]) -> list[Any]:
     winner = data["winner"]
     shown = table("input", "value", "+10 % does", "another plan wins", left=("input", "another plan wins"), wrap=("input",))
-    for row in data["inputs"]:
+    told = [row for row in data["inputs"] if row["switch"] or abs(row["elasticity"] or 0.0) >= NOTHING]
+    for row in told:
         effect = words.UNKNOWN if row["elasticity"] is None else signed_percent(1.1 ** row["elasticity"] - 1, 2)
         shown.add_row(row["label"], quantity(row["value"], row["unit"]), effect, _switch(row))
+    rest = [row["label"] for row in data["inputs"] if row not in told]
+    parts = [shown, *([paragraph("no effect: " + "; ".join(rest), style="dim")] if rest else [])]
     if winner is None:
-        return [shown, paragraph("one plan alone: there is no other that could win")]
-    rank, among = winner["rank"], winner["among"]
-    first = f"Rank {rank} of {among} plans" if rank == 1 else f"Rank {rank}, the first of {among} plans on as many GPUs"
+        return [*parts, paragraph("one plan alone: there is no other that could win")]
     limit = f"within a factor of {winner['factor_at_most']:g}"
     return [
-        shown,
-        paragraph(f"{first}; -: stays first {limit}. Each point is priced anew.", style="dim"),
+        *parts,
+        paragraph(
+            f"Rank {winner['rank']} of {winner['among']} plans; -: stays first {limit}. Each point is priced anew.", style="dim"
+        ),
     ]
 
 

@@ -46,6 +46,7 @@ class StackProfile:
         dp_exposed_floor: fraction of gradient reduction that stays exposed at least.
         fsdp_interference: slowdown of the overlapped part under fully sharded data parallelism.
         fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
+        moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
         selective_modules: operator modules recomputed by `selective`.
@@ -93,6 +94,7 @@ class StackProfile:
     dp_exposed_floor: float
     fsdp_interference: float
     fsdp_gathers_per_step: str
+    moe_load_imbalance: float
     moe_host_forward_s: float
     moe_host_backward_s: float
     broadcast_s_per_rank: float
@@ -128,6 +130,12 @@ FRACTIONS = frozenset(
     }
 )
 """Fields that are shares of a whole."""
+
+LEAST: Mapping[str, float] = {"moe_load_imbalance": 1.0}
+"""Fields that cannot be as small as 0."""
+
+ADDED: Mapping[str, float] = {"moe_load_imbalance": 1.0}
+"""What holds for profiles saved before a field was added."""
 
 MOST = 1e12
 """No number of a profile is larger (bytes of a buffer are the largest)."""
@@ -175,6 +183,7 @@ def load_stack(stack_id: str) -> StackProfile:
 
 def stack_from_dict(data: Mapping[str, Any]) -> StackProfile:
     """A profile from its mapping (the exact fields of `StackProfile`)."""
+    data = {**ADDED, **data}
     wanted = {f.name for f in fields(StackProfile)}
     if set(data) != wanted:
         odd = sorted(set(data) ^ wanted)
@@ -196,9 +205,9 @@ def _check(name: str, kind: str, value: object) -> None:
         if value not in WORDS[name]:
             raise InvalidValueError(f"{where} is {value!r}", where=where, hint="allowed: " + ", ".join(map(str, WORDS[name])))
     elif kind in {"float", "int"}:
-        most = 1.0 if name in FRACTIONS else MOST
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-            raise InvalidValueError(f"{where} is {value!r}", where=where, hint=f"give a number from 0 to {most:g}")
+        least, most = LEAST.get(name, 0.0), 1.0 if name in FRACTIONS else MOST
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise InvalidValueError(f"{where} is {value!r}", where=where, hint=f"give a number from {least:g} to {most:g}")
     elif kind == "bool" and not isinstance(value, bool):
         raise InvalidValueError(f"{where} is {value!r}", where=where, hint="give true or false")
     elif kind == "str" and not isinstance(value, str):
