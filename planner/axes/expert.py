@@ -2,7 +2,8 @@
 
 A rank sends the k·t copies of its t tokens that dispatch produced; with balanced routing all ranks send and receive
 the same, else the busiest one receives `sharding.busiest` times as much and all wait for it. Dispatch and combine each run once
-forward and once backward (arXiv 2006.16668). A token whose k experts live on fewer than k ranks travels once to each such rank; with d ranks the expected number of distinct ones is d·(1 − (1 − 1/d)^k).
+forward and once backward (arXiv 2006.16668). A token whose k experts live on fewer than k ranks travels once to each such rank;
+with d ranks the expected number of distinct ones is d·(1 − (1 − 1/d)^k).
 """
 
 from __future__ import annotations
