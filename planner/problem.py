@@ -382,7 +382,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("attention.fused", stack.fused_attention),
         ("zero.shards_over", "dp_shard x cp"),
         ("vocabulary.padded_to", "multiple of 128 x tp"),
-        ("moe.routing", _routing(stack)),
+        ("moe.routing", stack.routing),
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
         ("pipeline.update", "each rank on its own, without waiting for a norm over all"),
         ("pipeline.dualpipe_ep_hidden", stack.dualpipe_ep_hidden),
@@ -394,11 +394,6 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         *choices_in_force(job),
         *_measured_in_force(problem),
     ]
-
-
-def _routing(stack: StackProfile) -> str:
-    skew = stack.moe_load_imbalance
-    return "balanced" if skew == 1 else f"busiest expert {skew:g} times the mean"
 
 
 def _measured_in_force(problem: Problem) -> list[tuple[str, Any]]:

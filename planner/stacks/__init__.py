@@ -115,6 +115,12 @@ class StackProfile:
     aliases: tuple[str, ...]
     sources: Mapping[str, str]
 
+    @property
+    def routing(self) -> str:
+        """How rows are spread over experts, in words."""
+        skew = self.moe_load_imbalance
+        return "balanced" if skew == 1 else f"busiest expert {skew:g} times the mean"
+
 
 FRACTIONS = frozenset(
     {
