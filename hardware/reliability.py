@@ -60,8 +60,8 @@ class PublishedRun:
 
     @property
     def per_gpu_hour(self) -> float:
-        """Interruptions per GPU-hour."""
-        return self.interruptions / (self.gpus * self.hours)
+        """Interruptions per GPU-hour, to six digits, so that a file says it in full."""
+        return float(f"{self.interruptions / (self.gpus * self.hours):.6g}")
 
 
 PUBLISHED = (

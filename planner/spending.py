@@ -12,6 +12,7 @@ and `weight`, which makes an objective of a step time: within one cluster all of
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +54,14 @@ class Spending:
     def of(problem: Problem) -> Spending:
         """The spending of a problem."""
         cluster, operation = problem.cluster, problem.operation
-        price, rated = cluster.node.usd_per_gpu_hour, rated_power_w(cluster.node)
+        prices = [(group.node.usd_per_gpu_hour, group.gpus) for group in cluster.groups]
+        powers = [(rated_power_w(group.node), group.count) for group in cluster.groups]
+        usd_per_hour, rated_w = _total(prices), _total(powers)
         return Spending(
             tokens=problem.job.tokens_per_step,
             gpus=cluster.gpus,
-            usd_per_s=None if price is None else price / 3600 * cluster.gpus,
-            power_w=None if rated is None else rated * cluster.nodes * operation.power_share * operation.pue,
+            usd_per_s=None if usd_per_hour is None else usd_per_hour / 3600,
+            power_w=None if rated_w is None else rated_w * operation.power_share * operation.pue,
             checkpoint_bytes_per_rank=problem.checkpoint_bytes / cluster.gpus,
             outlook=operation.outlook(cluster.gpus, problem.checkpoint_bytes),
         )
@@ -104,12 +107,18 @@ def check_objective(problem: Problem) -> None:
     Raises:
         InvalidValueError: no price, or no power, is known for a node.
     """
-    node = problem.cluster.node
-    if problem.objective == "cost":
-        needed_price(node)
-    if problem.objective == "energy" and rated_power_w(node) is None:
-        hint = "give it: --set cluster.power_w=WATTS_OF_A_NODE"
-        raise InvalidValueError(f"no power is known for {node.id}", where="--objective", hint=hint)
+    for node in (group.node for group in problem.cluster.groups):
+        if problem.objective == "cost":
+            needed_price(node)
+        if problem.objective == "energy" and rated_power_w(node) is None:
+            hint = "give it: --set cluster.power_w=WATTS_OF_A_NODE"
+            raise InvalidValueError(f"no power is known for {node.id}", where="--objective", hint=hint)
+
+
+def _total(each: Sequence[tuple[float | None, int]]) -> float | None:
+    """Sum of values times counts; None where one is unknown."""
+    known = [value * count for value, count in each if value is not None]
+    return sum(known) if len(known) == len(each) else None
 
 
 def _finite(value: float) -> float | None:

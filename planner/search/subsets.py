@@ -15,12 +15,13 @@ that plan would need for its value to reach the bound.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwright.errors import ConflictError
+from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.hardware.cluster import Cluster
 from shardwright.planner.description import Record
 from shardwright.planner.problem import Problem
@@ -105,7 +106,7 @@ def plan_subsets(problem: Problem, search: SearchOptions, on_progress: Callable[
     """
     started = time.perf_counter(), time.process_time()
     sizes = [_size(problem, nodes) for nodes in subset_nodes(problem.cluster.nodes)]
-    able = [size for size in sizes if holds_states(size.problem)] or sizes[-1:]
+    able = _able(sizes)
     space = declare_all([size.problem for size in able], search.fix, SUBSET_BUDGET)
     stopped = _search_all(able, space, search, on_progress)
     if not any(size.result for size in able):
@@ -121,6 +122,19 @@ def plan_subsets(problem: Problem, search: SearchOptions, on_progress: Callable[
         data["pareto"] = merged([size.result.data["pareto"] for size in able if size.result])
     wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
     return PlanResult(data=data | {"run": data["run"] | {"wall_s": wall, "cpu_s": cpu}})
+
+
+def _able(sizes: Sequence[Size]) -> Sequence[Size]:
+    """Sizes that may hold a plan with a value; the largest where none holds the states.
+
+    Raises:
+        InvalidValueError: interruptions leave no time to train, at any size.
+    """
+    lasting = [size for size in sizes if math.isfinite(size.weight)]
+    if not lasting:
+        hint = "lower operation.interruptions_per_gpu_hour or operation.restart_s"
+        raise InvalidValueError("interruptions leave no time to train", where="--objective", hint=hint)
+    return [size for size in lasting if holds_states(size.problem)] or lasting[-1:]
 
 
 def gpus_of_first(cluster: Cluster, nodes: int) -> int:
@@ -250,7 +264,7 @@ def _listed(sizes: Sequence[Size], able: Sequence[Size]) -> list[dict[str, Any]]
             "effort": size.effort or None,
             "best_step_time_s": size.result.data["search"]["best_step_time_s"] if size.result else None,
             "best_objective": size.best,
-            "least_objective": size.least,
+            "least_objective": size.least if math.isfinite(size.least) else None,
         }
         for size in sizes
     ]
@@ -258,7 +272,7 @@ def _listed(sizes: Sequence[Size], able: Sequence[Size]) -> list[dict[str, Any]]
 
 def _status(size: Size, able: bool) -> str:
     if not able:
-        return "states too large"
+        return "states too large" if math.isfinite(size.weight) else "never runs"
     if size.result is None:
         return "pruned" if size.pruned else "no legal plan" if size.rejected else "not reached"
     return "searched" if size.best is not None else "nothing fits"

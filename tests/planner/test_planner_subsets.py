@@ -221,3 +221,13 @@ def test_a_range_of_batches_is_compared_by_the_objective():
     each = [plan_range("gpt2", "dgx-h100:2", batches=parse_batch(f"{b}..{b}"), **ask) for b in (16, 32, 64)]
     assert merit(found) >= max(merit(one) for one in each)
     assert merit(found) == -min(plan["predicted"]["usd_per_1m_tokens"] for plan in found.plans)
+
+
+def test_a_site_that_never_runs_is_refused_and_sizes_that_never_do_left_out():
+    rate = [f"operation.interruptions_per_gpu_hour{end}=0.9" for end in ("", "_low", "_high")]
+    with pytest.raises(InvalidValueError, match="no time to train"):
+        plan_problem(problem("goodput", overrides=(*rate, "operation.restart_s=1000000", "operation.restart_s_high=1000000")))
+    some = problem("goodput", overrides=(*rate, "operation.restart_s=100000", "operation.restart_s_high=100000"))
+    data = plan_problem(some, search=SearchOptions(effort="scan")).data
+    assert [row["status"] for row in data["search"]["subsets"]][-1] == "never runs"
+    assert data["plans"][0]["parallel"]["world_size"] == 8

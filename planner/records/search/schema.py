@@ -24,7 +24,7 @@ class Subset(Record):
 
     nodes: Degree
     gpus: Degree
-    status: Literal["searched", "pruned", "nothing fits", "no legal plan", "states too large", "not reached"]
+    status: Literal["searched", "pruned", "nothing fits", "no legal plan", "states too large", "never runs", "not reached"]
     effort: Literal["scan", "search", "prove"] | None
     best_step_time_s: Seconds | None
     best_objective: float | None
