@@ -236,7 +236,7 @@ class Operator:
         normalised: dims that can be divided if statistics are reduced.
 
     How an operator can be divided among ranks follows from its dims alone: a dim that is written is divided freely, one that
-    is read and not written is summed over and leaves partial sums, unless it stands in `whole`, `read_whole` or `normalised`.
+    a product sums over, or that a table is looked up in, leaves partial sums; `whole`, `read_whole` and `normalised` say more.
     """
 
     name: str

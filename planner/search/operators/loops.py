@@ -4,14 +4,16 @@ An operator is a nest of loops over the dims of its tensors. Dividing the loop o
 
     a tensor with d          each rank has its part                                   S(d)
     an input without d       each rank reads it whole; its gradient comes as summands B
-    an output without d      where d is summed over: each rank makes a summand        P
+    an output without d      where a product sums over d, or a table is looked up     P
+                             in it: each rank makes a summand
                              where d is normalised over: statistics are reduced       R
                              else every rank makes the same                           R
     a parameter without d    held whole; its gradient comes as summands               B
 
-No rule knows the name or the kind of an operator. What the dims cannot say, the operator states: dims that ranks must hold
-whole (`Operator.whole`), inputs read whole (`read_whole`: the keys of other positions), dims whose statistics can be reduced
-(`normalised`), and dims that are divided with another (key-value heads with the query heads they serve).
+A dim that is read and not written, and for none of these reasons, is not divided. No rule knows the name of an operator. What
+the dims cannot say, the operator states: dims that ranks must hold whole (`Operator.whole`), inputs read whole (`read_whole`:
+the keys of other positions), dims whose statistics can be reduced (`normalised`), and dims that are divided with another
+(key-value heads with the query heads they serve).
 
 `loops_of` lists the loops; `Loop` holds the codes (`layouts`) of all tensors under it.
 """
@@ -62,7 +64,7 @@ def loops_of(operator: Operator, sizes: Mapping[str, int]) -> tuple[Loop, ...]:
         sizes: size of every dim, nothing divided.
     """
     companions = _companions(operator)
-    fixed = {*operator.whole, *companions.values()}
+    fixed = {*operator.whole, *companions.values(), *_mixed(operator)}
     found = []
     for dim in _dims(operator):
         if dim in fixed or sizes[dim] <= 1:
@@ -71,6 +73,14 @@ def loops_of(operator: Operator, sizes: Mapping[str, int]) -> tuple[Loop, ...]:
         for last in (False, True) if twice else (None,):
             found.append(_loop(operator, dim, sizes, companions.get(dim, ""), last))
     return tuple(found)
+
+
+def _mixed(operator: Operator) -> set[str]:
+    """Dims that are read and not written, and neither summed over nor normalised: nobody knows how parts would be joined."""
+    written = {part for t in operator.outputs for dim in t.dims for part in (dim, *MADE_OF.get(dim, ()))}
+    summed = operator.gemm.k if operator.gemm is not None else tuple(d for p in operator.parameters for d in p.dims)
+    over = operator.normalised.dims if operator.normalised is not None else ()
+    return {dim for dim in _dims(operator) if dim not in {*written, *summed, *over}}
 
 
 def divides(size: int, parts: int) -> bool:

@@ -28,7 +28,7 @@ class SplitSizes(LocalSizes):
     gathers_keys = True
 
     def __init__(self, whole: Mapping[str, int], degrees: Mapping[str, Floats], count: int) -> None:
-        self._whole = whole
+        self._sizes = whole
         self._degrees = degrees
         self._count = count
 
@@ -37,7 +37,7 @@ class SplitSizes(LocalSizes):
         degree = np.ones(self._count)
         for part in (name, *MADE_OF.get(name, ())):
             degree = degree * self._degrees.get(part, 1.0)
-        return np.ceil(self._whole[name] / degree)
+        return np.ceil(self._sizes[name] / degree)
 
     def product(self, dims: Iterable[str], *, beside_tensor: bool | None = None) -> Floats:
         """Product of sizes on a rank."""
@@ -46,6 +46,10 @@ class SplitSizes(LocalSizes):
             total = total * self.dim(name)
         return total
 
+    def whole(self, name: str) -> Floats:
+        """Size of a dim, not divided."""
+        return np.full(self._count, float(self._sizes[name]))
+
     def whole_sequence(self) -> Floats:
         """The sequence length, not divided."""
-        return np.full(self._count, float(self._whole["seq"]))
+        return self.whole("seq")
