@@ -1,7 +1,7 @@
 """The menu of a layer: what it can cost on a mesh, none of it worse than another in everything.
 
     menu = { (forward, backward, states, saved, transient) } of the fastest choices under budgets for
-           8 (states + k · saved) + transient, k = 1, 4, 16 in flight, from what the fastest takes down to the least there is
+           8 (states + k · saved) + transient, k = 1, 4 or 16 in flight, from what the fastest takes down to the least there is
 
 An entry is left out where another is at most 0.5 % worse in every column (ε-dominance), and at most 32 are kept: those that the
 budgets found first, fastest first. A stage's program chooses one entry a layer.
@@ -36,7 +36,7 @@ GAP = EPSILON / 5
 SHARES = (0.75, 0.5, 0.25, 0.1, 0.0)
 """Budgets between the memory of the fastest choice and the least, as shares of the span."""
 NODES = 50
-"""Of the search tree of each solve: the same on every machine."""
+"""Of the search tree of each solve, the same on every machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

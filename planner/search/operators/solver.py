@@ -90,6 +90,7 @@ def solve(program: Program, effort: Effort = Effort()) -> Solution:
     rows = _Rows.of(program, effort.aim)
     model = rows.model()
     built = time.process_time()
+    _close(model, rows, effort)
     relaxed = _run(model, None, effort)
     answer = Solution(
         choice=None,
@@ -117,6 +118,33 @@ def solve(program: Program, effort: Effort = Effort()) -> Solution:
         return answer
     bound = found.bound * SCALE_S
     return replace(answer, bound_s=min(bound, total), proven=total - bound <= (effort.gap + 1e-6) * total)
+
+
+def _close(model: Any, rows: _Rows, effort: Effort) -> None:
+    """Forbids choices whose transient alone is more than the budget leaves beside the least that is kept in any case.
+
+    The least comes from a linear program, so that nothing that fits is lost; the program that is left is much tighter.
+    """
+    program = rows.program
+    if effort.aim != "time" or not np.isfinite(program.pricing.budget_bytes):
+        return
+    objective = list(model.objective.linear_coefficients.ids), list(model.objective.linear_coefficients.values)
+    _set_objective(model, *rows.held())
+    least = _run(model, None, effort)
+    if least.values is not None:
+        transient = np.concatenate([node.costs[:, a.TRANSIENT] for node in program.nodes])
+        over = transient > program.pricing.budget_bytes * (1 + 1e-9) - least.bound * SCALE_BYTES
+        bounds = np.where(over, 0.0, 1.0).tolist()
+        model.variables.upper_bounds[: rows.choices] = bounds
+    _set_objective(model, np.array(objective[0], dtype=np.int64), np.array(objective[1]))
+
+
+def _set_objective(model: Any, index: Ints, cost: Floats) -> None:
+    _, at, cost = _merged(np.zeros(len(index), dtype=np.int64), index, cost)
+    del model.objective.linear_coefficients.ids[:]
+    del model.objective.linear_coefficients.values[:]
+    model.objective.linear_coefficients.ids.extend(at.tolist())
+    model.objective.linear_coefficients.values.extend(cost.tolist())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,15 +271,19 @@ class _Rows:
         for at, node in enumerate(self.program.nodes):
             made = (self.of_node(at), -unit * node.costs[:, a.TRANSIENT])
             self.single(0.0, np.inf, [self.one("T", 1.0), self.one(f"L{node.section}", -1.0), made])
-        held = self.totals([(a.STATES, unit), (a.SAVED, unit * pricing.in_flight)])
+        held = self.held()
         if np.isfinite(pricing.budget_bytes):
             self.single(-np.inf, pricing.budget_bytes * unit, [self.one("T", 1.0), held])
+
+    def held(self) -> tuple[Ints, Floats]:
+        """Coefficients of states and activations kept."""
+        return self.totals([(a.STATES, 1.0 / SCALE_BYTES), (a.SAVED, self.program.pricing.in_flight / SCALE_BYTES)])
 
     def objective(self) -> tuple[Ints, Floats]:
         """Coefficients of time, or of memory."""
         pricing, unit = self.program.pricing, 1.0 / SCALE_S
         if self.aim != "time":
-            index, value = self.totals([(a.STATES, 1.0 / SCALE_BYTES), (a.SAVED, pricing.in_flight / SCALE_BYTES)])
+            index, value = self.held()
             return np.append(index, self.extra["T"]), np.append(value, 1.0)
         mixed = [(c, unit) for way in a.PASSES for c in way[:2]] + [(way[2], unit * pricing.interference) for way in a.PASSES]
         index, value = self.totals(mixed)
@@ -281,10 +313,7 @@ class _Rows:
         made.linear_constraint_matrix.row_ids.extend(row.tolist())
         made.linear_constraint_matrix.column_ids.extend(column.tolist())
         made.linear_constraint_matrix.coefficients.extend(value.tolist())
-        index, cost = self.objective()
-        _, at, cost = _merged(np.zeros(len(index), dtype=np.int64), index, cost)
-        made.objective.linear_coefficients.ids.extend(at.tolist())
-        made.objective.linear_coefficients.values.extend(cost.tolist())
+        _set_objective(made, *self.objective())
         return made
 
 
