@@ -129,7 +129,10 @@ def _close(model: Any, rows: _Rows, effort: Effort) -> None:
     if effort.aim != "time" or not np.isfinite(program.pricing.budget_bytes):
         return
     objective = list(model.objective.linear_coefficients.ids), list(model.objective.linear_coefficients.values)
-    _set_objective(model, *rows.held())
+    index, cost = rows.held()
+    if len(program.weights) == 1:  # what is made again is alive with every transient
+        index, cost = np.append(index, rows.extra["L0"]), np.append(cost, 1.0)
+    _set_objective(model, index, cost)
     least = _run(model, None, effort)
     if least.values is not None:
         transient = np.concatenate([node.costs[:, a.TRANSIENT] for node in program.nodes])
