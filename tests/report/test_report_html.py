@@ -215,6 +215,24 @@ def test_the_front_is_what_no_plan_beats(tmp_path):
         assert point["beaten"] == (point not in front)
 
 
+def test_a_front_that_was_searched_is_drawn_with_money(tmp_path):
+    from shardwright.planner.problem import PricingOptions
+    from shardwright.planner.search.options import SearchOptions
+    from shardwright.planner.search.run import plan
+
+    search = SearchOptions(effort="scan", top=5, pareto=True)
+    options = PricingOptions(objective="cost")
+    source = plan("llama3-8b", "dgx-h100:4", seq_len=8192, global_batch=64, options=options, search=search).to_dict()
+    text, record = made(tmp_path, source)
+    assert record["pictures"][-3:] == ["pareto", "money", "search"]
+    pictures = data_of(text)["pictures"]
+    steps = {p["step_time_s"] for p in pictures["pareto"]["points"]}
+    assert {round(p["step_time_s"], 9) for p in source["pareto"]} <= {round(step, 9) for step in steps}
+    assert {p["rank"] for p in pictures["pareto"]["points"]} == {None, *range(1, len(source["plans"]) + 1)}
+    cheapest = min(pictures["money"]["points"], key=lambda p: p["usd_per_1m_tokens"])
+    assert not cheapest["beaten"]
+
+
 def test_a_curve_of_a_sweep_starts_perfect(tmp_path):
     text, _ = made(tmp_path, sweep())
     series = data_of(text)["pictures"]["scaling"]["series"]

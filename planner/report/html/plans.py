@@ -21,14 +21,17 @@ def plans_grid(plans: Sequence[Mapping[str, Any]], shown: int, title: str) -> Gr
         shown: 1-based place of the one whose details the page shows.
         title: what they are.
     """
-    rows = [_plan(plan, place, place == shown) for place, plan in enumerate(plans, 1)]
+    sizes = len({plan["parallel"]["world_size"] for plan in plans}) > 1
+    rows = [_plan(plan, place, place == shown, sizes) for place, plan in enumerate(plans, 1)]
+    columns = [column for column in _COLUMNS if sizes or column.name != "GPUs"]
     caption = f"{title}. The marked one is shown below; --rank N shows another. A heading sorts."
-    return Grid(id="plans-table", caption=caption, columns=_COLUMNS, rows=rows, sortable=True)
+    return Grid(id="plans-table", caption=caption, columns=columns, rows=rows, sortable=True)
 
 
 _COLUMNS = (
     Column(name="#", number=True, hint="rank"),
     Column(name="tie", number=True, hint="plans of one tie group are nearer to each other than the model's error"),
+    Column(name="GPUs", number=True, hint="GPUs it uses"),
     *(Column(name=name, number=True) for name in _DEGREES),
     Column(name="dp", number=True, hint="data parallel: replicas × shards"),
     Column(name="ZeRO", number=True),
@@ -45,12 +48,13 @@ _COLUMNS = (
 )
 
 
-def _plan(plan: Mapping[str, Any], place: int, shown: bool) -> Line:
+def _plan(plan: Mapping[str, Any], place: int, shown: bool, sizes: bool) -> Line:
     parallel, predicted = plan["parallel"], plan["predicted"]
     step = predicted["step_time_s"]
     cells = [
         number(plan.get("rank", place), str),
         number(plan.get("tie_group"), str),
+        *([number(parallel["world_size"], words.count)] if sizes else []),
         *(number(parallel[name], str) for name in _DEGREES),
         number(parallel["dp"], lambda _: data_parallel(parallel)),
         number(parallel["zero_stage"], str),

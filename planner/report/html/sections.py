@@ -13,7 +13,7 @@ from shardwright.planner.report import words
 from shardwright.planner.report.html import plans, topology
 from shardwright.planner.report.html.memory import memory_picture
 from shardwright.planner.report.html.page import Figure, Page, Section, pictured
-from shardwright.planner.report.html.pareto import pareto_picture
+from shardwright.planner.report.html.pareto import pareto_pictures
 from shardwright.planner.report.html.picture import Picture
 from shardwright.planner.report.html.scaling import scaling_picture
 from shardwright.planner.report.html.search import search_picture, verdict
@@ -85,7 +85,7 @@ def result_page(document: Mapping[str, Any], rank: int, source: str) -> Made:
             sections.append(Section(id="plans", title="Plans", tables=[grid], width="wide long"))
         sections += _details(shown, problem)
     if document["kind"] == "plan-result":
-        sections.append(pictured(search_picture(document["search"]), width="" if shown and len(shown.plans) > 1 else "wide"))
+        sections += _searched(document, shown)
     sections += _grounds(document, shown)
     page = Page(
         title=f"{document['model']['name']} on {document['cluster']['name']}",
@@ -111,9 +111,14 @@ def _details(shown: Shown, problem: Problem) -> list[Section]:
         sections.append(Section(id="timeline", title="Pipeline timeline", note=missing, width="wide"))
     picture = topology_picture(plan, problem.cluster)
     sections.append(pictured(picture, cards=topology.cards(picture), width="wide"))
-    if len(shown.plans) > 1:
-        sections.append(pictured(pareto_picture([_ranked(p, n) for n, p in enumerate(shown.plans, 1)], shown.place)))
     return sections
+
+
+def _searched(document: Mapping[str, Any], shown: Shown | None) -> list[Section]:
+    """What plans there are, and what became of the others; side by side where that comes out even."""
+    ranked = [] if shown is None else [_ranked(p, n) for n, p in enumerate(shown.plans, 1)]
+    fronts = pareto_pictures(ranked, 1 if shown is None else shown.place, document.get("pareto") or ())
+    return [*map(pictured, fronts), pictured(search_picture(document["search"]), width="" if len(fronts) == 1 else "wide")]
 
 
 def _ranked(plan: Mapping[str, Any], place: int) -> dict[str, Any]:
