@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from shardwright.documents import read_document
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+DOCS = (ROOT / "docs").resolve()
 
 
 def _tool(name: str) -> ModuleType:
@@ -34,9 +35,20 @@ def _pages(entries: list[Any]) -> list[str]:
     return found
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
+def _links(page: Path) -> set[Path]:
+    found = re.findall(r"\]\(([^)#\s:]+\.md)", page.read_text(encoding="utf-8"))
+    return {(page.parent / link).resolve() for link in found}
+
+
+def test_every_page_is_found_by_navigation_or_by_links() -> None:
     named = _pages(read_document(ROOT / "mkdocs.yml").data["nav"])
-    assert sorted(named) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    assert len(named) == len(set(named))
+    reached: set[Path] = set()
+    wanted = {(DOCS / name).resolve() for name in named}
+    while new := {page for page in wanted if page.is_relative_to(DOCS)} - reached:
+        reached |= new
+        wanted = {link for page in new for link in _links(page)}
+    assert sorted(path.name for path in set(DOCS.resolve().rglob("*.md")) - reached) == []
 
 
 def test_what_is_not_modelled_is_found_at_once() -> None:
