@@ -26,7 +26,7 @@ class Call:
 
 _POINTWISE = {
     "none": """add sub rsub neg to _to_copy type_as detach sign floor ceil round trunc eq ne lt le gt ge logical_and logical_or
-        logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor isnan isinf isfinite fill zero
+        logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor isnan isinf isfinite fill zero and or xor
         alias_copy lift_fresh_copy view_copy remainder floor_divide bernoulli positive""",
     "inputs": """mul div pow gelu silu abs cos sin tan atan acos asin log log1p log2 log10 leaky_relu elu hardswish mish
     softplus
@@ -51,7 +51,7 @@ replication_pad2d tril
     triu glu scatter scatter_add index_put slice_scatter select_scatter masked_scatter logcumsumexp cummax repeat_interleave
     repeat tile im2col unfold fold col2im one_hot diagonal index_add pixel_shuffle pixel_unshuffle grid_sampler
     grid_sampler_2d
-    affine_grid_generator channel_shuffle"""
+    affine_grid_generator channel_shuffle diff isin unique_consecutive bincount"""
 _POOLS = """max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d
     adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d
     adaptive_max_pool1d lp_pool2d"""

@@ -18,6 +18,7 @@ from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightE
 from shardwright.models.checks import shown
 from shardwright.models.export_reader.archive import read_program
 from shardwright.models.export_reader.aten import Call, TensorName, converted
+from shardwright.models.export_reader.bodies import flattened
 from shardwright.models.export_reader.expressions import UnboundSymbolError, evaluate
 from shardwright.models.traced.records import (
     ReadOptions,
@@ -78,13 +79,14 @@ class _Reader:
         self._version = str(program.get("torch_version", "unknown"))[:40]
         self._bound = dict(options.dims)
         self._bind_inputs()
-        self._tensors = {name: self._tensor(name, meta) for name, meta in self._graph["tensor_values"].items()}
+        self._nodes, values = flattened(self._graph)
+        self._tensors = {name: self._tensor(name, meta) for name, meta in values.items()}
         self._ranks = {name: len(tensor.shape) for name, tensor in self._tensors.items()}
 
     def traced(self) -> Traced:
         """The graph."""
         parameters, fed = self._inputs()
-        nodes = tuple(node for index, raw in enumerate(self._graph["nodes"]) for node in self._node(index, raw))
+        nodes = tuple(node for index, raw in enumerate(self._nodes) for node in self._node(index, raw))
         read = {name for node in nodes for name in node.inputs}
         graph = Traced(
             name=self._path.stem,
@@ -194,11 +196,8 @@ class _Reader:
             tensors = tuple(n for argument in inputs for n in _names([argument["arg"]]))
             return Call(op=op, inputs=tensors, attributes={"saves": "inputs"})
         namespace, _, bare = kind.partition(".")
-        known = (
-            converted(bare.rstrip("_") if not bare.endswith("__") else bare, given, self._ranks)
-            if namespace == "aten"
-            else None
-        )
+        bare = bare.strip("_") if bare.startswith("__") else bare.rstrip("_")
+        known = converted(bare, given, self._ranks) if namespace == "aten" else None
         if known is None:
             raise unknown_operator(kind, name, self._where)
         return known

@@ -28,7 +28,7 @@ MAX_CLUSTERS = 16
 MAX_PLACES = 2000
 """Borders that are tried; of more, evenly many are left out."""
 COVERED = 0.5
-"""Runs that hold less than this share of the FLOPs do not make the layers."""
+"""Runs that hold less than this share of the FLOPs (a single product behind them left out) do not make the layers."""
 SMALL, LARGE = 0.5, 1.5
 """A stretch of less than half a block is no layer of its own, one of more than one and a half is divided."""
 
@@ -81,7 +81,7 @@ def divide(flops: Sequence[int], cuts: np.ndarray, runs: Sequence[Run]) -> Divis
     """
     work = np.concatenate(([0.0], np.cumsum(np.asarray(flops, dtype=np.float64))))
     count = len(flops)
-    if sum(float(work[run.end] - work[run.start]) for run in runs) < COVERED * work[count]:
+    if sum(float(work[run.end] - work[run.start]) for run in runs) < COVERED * (work[count] - _lone_head(flops, runs)):
         runs = ()
     if not runs:
         products = int(np.count_nonzero(flops))
@@ -99,6 +99,12 @@ def divide(flops: Sequence[int], cuts: np.ndarray, runs: Sequence[Run]) -> Divis
     if not headed:
         layers = _joined(layers, _stretch(work, cuts, last, count, block), work, block)
     return Division(layers=tuple(layers), embedding=(0, first if embedded else 0), head=(last if headed else count, count))
+
+
+def _lone_head(flops: Sequence[int], runs: Sequence[Run]) -> float:
+    """FLOPs of the one product behind the last run, if it is one: the output over a vocabulary, however large."""
+    behind = [each for each in flops[runs[-1].end :] if each] if runs else []
+    return float(behind[0]) if len(behind) == 1 else 0.0
 
 
 def clusters(work: np.ndarray, cuts: np.ndarray, low: int, high: int, count: int) -> list[tuple[int, int]]:

@@ -122,7 +122,7 @@ class _Trees(_Readers):
 
 
 def _joins(node: TracedNode) -> bool:
-    return node.op == "pointwise" and len(node.outputs) == 1 and "declared" not in node.attributes
+    return node.op == "pointwise" and len(node.outputs) == 1
 
 
 def _word(node: TracedNode) -> str:

@@ -63,3 +63,32 @@ def test_a_dynamic_batch_is_bound(tmp_path):
     graph = load_model(str(tmp_path / "a.pt2"), dims=("dense.0=64",))
     assert graph.origin.batch == 64
     assert graph.flops_forward(64, 1) == TRUTH["dlrm"]["flops_forward"]
+
+
+LIBRARY = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_layer": 4}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}),
+    "bert": ("BertForMaskedLM", "BertConfig", {"num_hidden_layers": 4}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", LIBRARY)
+def test_models_of_transformers_read_the_same(name, tmp_path):
+    """Modules as users have them: masks made of positions, rotations under no_grad, losses over shifted labels."""
+    import transformers
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module_name, config_name, sizes = LIBRARY[name]
+    config = getattr(transformers, config_name)(**sizes, use_cache=False)
+    module = getattr(transformers, module_name)(config)
+    fed = {key: torch.zeros(2, 64, dtype=torch.long) for key in ("input_ids", "labels")}
+    math = torch.nn.attention.SDPBackend.MATH  # of the kernels for CPUs the only one whose products torch counts
+    with torch.nn.attention.sdpa_kernel(math), FlopCounterMode(display=False) as counter:
+        module(**fed)
+    torch.export.save(torch.export.export(module, (), fed), tmp_path / "a.pt2")
+    graph = load_model(str(tmp_path / "a.pt2"))
+    assert graph.parameters == sum(p.numel() for p in module.parameters())
+    assert graph.flops_forward(2, 64) == counter.get_total_flops()
+    assert graph.pattern[:4] == (0, 0, 0, 0)
+    assert graph.origin.seq == 64
