@@ -2,8 +2,8 @@
 
     wrap_with_set_grad_enabled(flag, body, *operands)        wrap_with_autocast(device, ..., body, *operands)
 
-`flattened` puts the nodes of such bodies in the place of the call. Tensors of a body are renamed ``CALL/NAME``; what it reads and
-gives takes the names of the call's operands and results. Bodies that run conditionally or repeatedly are no such bodies.
+`flattened` puts the nodes of such bodies in the place of the call. Tensors of a body are renamed ``CALL/NAME``; what it reads
+and gives takes the names of the call's operands and results. Bodies that run conditionally or repeatedly are no such bodies.
 """
 
 from __future__ import annotations

@@ -170,6 +170,37 @@ def test_programs_changed_at_random_never_break_the_reader(tmp_path, seed):
         load_model(write_archive(tmp_path / "a.pt2", program))
 
 
+def test_bodies_under_no_grad_are_read_in_place_and_others_refused(tmp_path):
+    def wrapped(target):
+        def wrap(graph):
+            inner = node(graph, "gelu")
+            made, read = inner["outputs"][0]["as_tensor"]["name"], inner["inputs"][0]["arg"]["as_tensor"]["name"]
+            meta = graph["tensor_values"]
+            body = json.loads(json.dumps(inner).replace(f'"{made}"', '"out"').replace(f'"{read}"', '"given"'))
+            values = {"given": meta[read], "out": meta[made]}
+            tensors = [[{"as_tensor": {"name": name}}] for name in values]
+            body_graph = {"inputs": tensors[0], "outputs": tensors[1], "nodes": [body], "tensor_values": values}
+            graph["nodes"][graph["nodes"].index(inner)] = {
+                "target": f"torch.ops.higher_order.{target}",
+                "inputs": [
+                    {"name": "", "arg": {"as_bool": False}},
+                    {"name": "", "arg": {"as_graph": {"name": "body", "graph": body_graph}}},
+                    {"name": "", "arg": {"as_tensor": {"name": read}}},
+                ],
+                "outputs": [{"as_tensor": {"name": made}}],
+                "name": "call",
+            }
+
+        return wrap
+
+    read = load_model(changed(tmp_path / "a.pt2", "gpt", wrapped("wrap_with_set_grad_enabled")))
+    plain = load_model(str(FILES / "gpt.pt2"))
+    assert read.layer_kinds == plain.layer_kinds
+    assert read.pattern == plain.pattern
+    with pytest.raises(UnsupportedError, match=r"node call: the operator higher_order\.cond"):
+        load_model(changed(tmp_path / "b.pt2", "gpt", wrapped("cond")))
+
+
 # --- ONNX ----------------------------------------------------------------------------------------------
 
 PLAIN = [("MatMul", ["x", "w"], ["h"], {}), ("Relu", ["h"], ["y"], {})]
