@@ -12,7 +12,13 @@ from emit_plans import emitted, plan
 
 from shardwright.planner.plans import Degrees
 
-TARGETS = {"megatron": "megatron", "megatron-bridge": "megatron", "torchtitan": "torchtitan", "torchrun": "pytorch"}
+TARGETS = {
+    "megatron": ("megatron", Degrees(tp=2, zero=3)),
+    "megatron-bridge": ("megatron", Degrees(tp=2, zero=3)),
+    "torchtitan": ("torchtitan", Degrees(tp=2, zero=3)),
+    "torchrun": ("pytorch", Degrees(tp=2, zero=3)),
+    "deepspeed": ("deepspeed", Degrees(zero=3)),
+}
 LAUNCHES: tuple[dict[str, Any], ...] = (
     {"launcher": "torchrun"},
     {"launcher": "slurm"},
@@ -35,7 +41,8 @@ def scripts(folder: Path) -> list[str]:
 def test_scripts_are_sound(tmp_path: Path, target: str, named: dict[str, Any], cluster: str) -> None:
     if cluster == "dgx-h100:1" and "hosts" in named.get("launch", {}):
         return
-    source = plan(cluster=cluster, framework=TARGETS[target], degrees=Degrees(tp=2, zero=3))
+    framework, degrees = TARGETS[target]
+    source = plan(cluster=cluster, framework=framework, degrees=degrees)
     emitted(tmp_path / "bundle", source, target=target, **named)
     for script in scripts(tmp_path / "bundle"):
         done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
