@@ -1,4 +1,4 @@
-"""Wall and CPU seconds of `explain` and `compare` from the command line, start-up included. Target: explain under 2 s of wall time.
+"""Seconds of `explain` and `compare` from the command line, start-up included. Target: explain under 2 s of wall time.
 
 python benchmarks/explain_time.py
 
