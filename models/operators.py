@@ -234,9 +234,10 @@ class Operator:
         whole: dims that every rank must hold whole: pairs within them are mixed, without a cheap statistic.
         read_whole: (tensor, dim) of inputs that are read whole in a dim, whichever part of it is written (keys and values).
         normalised: dims that can be divided if statistics are reduced.
+        summed: dims that are added up beside those of a product: a mean over places, the loss of a batch.
 
     How an operator can be divided among ranks follows from its dims alone: a dim that is written is divided freely, one that
-    a product sums over, or that a table is looked up in, leaves partial sums; `whole`, `read_whole` and `normalised` say more.
+    a product sums over, or that a table is looked up in, leaves partial sums; the last four attributes say more.
     """
 
     name: str
@@ -254,6 +255,7 @@ class Operator:
     whole: tuple[str, ...] = ()
     read_whole: tuple[tuple[str, str], ...] = ()
     normalised: Normalised | None = None
+    summed: tuple[str, ...] = ()
 
     @property
     def trains(self) -> bool:

@@ -15,7 +15,16 @@ from typing import Any
 
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError
 from shardwright.models.checks import sequence, shown, text, whole
-from shardwright.models.graph import AttentionShape, GemmShape, LayerGraph, ModelGraph, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import (
+    AttentionShape,
+    GemmShape,
+    LayerGraph,
+    ModelGraph,
+    Normalised,
+    Operator,
+    OperatorKind,
+    TensorSpec,
+)
 from shardwright.models.spec import MAX_LAYERS
 from shardwright.models.traced.layers import bare_spec
 from shardwright.models.traced.origin import Crossing, Origin
@@ -130,6 +139,9 @@ def _operator(operator: Operator) -> dict[str, Any]:
         made["gemm"] = {key: _lists(value) for key, value in asdict(operator.gemm).items()}
     if operator.attention is not None:
         made["attention"] = {key: _lists(value) for key, value in asdict(operator.attention).items()}
+    if operator.normalised is not None:
+        made["normalised"] = {key: _lists(value) for key, value in asdict(operator.normalised).items()}
+    made |= {key: _lists(getattr(operator, key)) for key in ("whole", "read_whole", "summed") if getattr(operator, key)}
     return made
 
 
@@ -150,7 +162,16 @@ def _read_operator(data: Mapping[str, Any], known: frozenset[str] | set[str]) ->
         gemm=None if gemm is None else _gemm(gemm, known),
         attention=None if attention is None else _attention(attention, known),
         quantizable=False,
+        whole=_dims(data.get("whole", []), known),
+        summed=_dims(data.get("summed", []), known),
+        read_whole=tuple((text(pair[0], "read_whole", 200), _dims(pair[1:], known)[0]) for pair in data.get("read_whole", [])),
+        normalised=_normalised(data["normalised"], known) if "normalised" in data else None,
     )
+
+
+def _normalised(data: Mapping[str, Any], known: frozenset[str] | set[str]) -> Normalised:
+    counts = {key: whole(data[key], f"normalised.{key}", 0, MAX_OPERATORS) for key in ("forward", "backward")}
+    return Normalised(dims=_dims(data["dims"], known), **counts)
 
 
 def _gemm(data: Mapping[str, Any], known: frozenset[str] | set[str]) -> GemmShape:

@@ -18,7 +18,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shardwright.errors import UnsupportedError
-from shardwright.models.graph import AttentionShape, GemmShape, LayerGraph, ModelGraph, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import (
+    AttentionShape,
+    GemmShape,
+    LayerGraph,
+    ModelGraph,
+    Normalised,
+    Operator,
+    OperatorKind,
+    TensorSpec,
+)
 from shardwright.models.spec import MAX_LAYERS, ModelSpec
 from shardwright.models.traced.clustering import Division, cut_bytes, divide
 from shardwright.models.traced.fusing import fused
@@ -211,7 +220,22 @@ class _Unit:
             gemm=self._gemm(draft),
             attention=None if draft.core is None else self._attention(draft.core),
             quantizable=False,
+            whole=self._names(draft.whole),
+            read_whole=self._keys(draft, inputs),
+            normalised=self._over(draft),
+            summed=self._names(draft.summed),
         )
+
+    def _over(self, draft: Draft) -> Normalised | None:
+        if not draft.over:
+            return None
+        return Normalised(dims=self._names(draft.over), forward=draft.statistics[0], backward=draft.statistics[1])
+
+    def _keys(self, draft: Draft, inputs: tuple[TensorSpec, ...]) -> tuple[tuple[str, str], ...]:
+        """Keys and values are read at all positions, whichever queries they serve."""
+        if draft.core is None:
+            return ()
+        return tuple((tensor.name, dim) for tensor in inputs[1:3] for dim in self._names(draft.core.keys))
 
     def _unused(self, word: str) -> str:
         self._used[word] += 1

@@ -78,6 +78,10 @@ class Draft:
         inputs, outputs, parameters, saved: tensors.
         product, core: its shape, for products and attention.
         flops: of the forward pass, at the sizes of the file, attention in full.
+        whole: dims that are mixed: places of a window, sizes of heads.
+        over: dims that are normalised over.
+        statistics: reductions forward and backward by which ranks can share those.
+        summed: dims that are added up.
     """
 
     label: str
@@ -91,6 +95,10 @@ class Draft:
     product: Product | None = None
     core: Core | None = None
     flops: int = 0
+    whole: Atoms = ()
+    over: Atoms = ()
+    statistics: tuple[int, int] = (1, 1)
+    summed: Atoms = ()
 
 
 def drafts(graph: Traced, relations: Relations) -> tuple[Draft, ...]:
@@ -191,7 +199,27 @@ def _plain(w: _Walk, node: TracedNode) -> Draft:
         saved = (w.beside(node, saves, out, MASK if saves == "mask" else INDEX),)
     if node.op == "pool":
         saved = (*w.kept([node.inputs[0]]), *saved)
-    return w.made(node, OperatorKind.ELEMENTWISE, saved)
+    added = node.op == "reduce" and not _ADDS.isdisjoint(node.kind.lower().split("."))
+    scalar = node.op == "opaque" and not w.dims(node.outputs[0])  # a loss: of the batch a sum or a mean
+    summed = _gone(w, node, ()) if added else _flat(w.dims(node.inputs[0])[:1]) if scalar else ()
+    return w.made(node, OperatorKind.ELEMENTWISE, saved, whole=_places(w, node), summed=summed)
+
+
+_ADDS = frozenset(("sum", "nansum", "mean", "reducesum", "reducesumsquare", "reducemean"))
+
+
+def _gone(w: _Walk, node: TracedNode, over: Atoms) -> Atoms:
+    """Dims that are read and not written, others apart."""
+    written = _flat(w.dims(node.outputs[0]))
+    return tuple(atom for atom in _flat(w.dims(node.inputs[0])) if atom not in (*written, *over))
+
+
+def _places(w: _Walk, node: TracedNode) -> Atoms:
+    """Dims in which an operator reads beside its own place: of windows and pictures; all but the batch of what is not known."""
+    first = {"pool": 2, "resize": 2, "window": 1, "opaque": 1}.get(node.op)
+    if first is None:
+        return ()
+    return tuple(atom for name in (node.inputs[0], node.outputs[0]) for atom in _flat(w.dims(name)[first:]))
 
 
 def _is_scaling(node: TracedNode) -> bool:
@@ -244,7 +272,8 @@ def _conv(w: _Walk, node: TracedNode) -> Draft:
         places, columns, depth = _flat(out[2:]), per, (*second, *window)
     shape = Product(m=(*split, *x[0], *places), n=columns, k=depth, groups=split)
     flops = 2 * w.size(shape.m) * w.size(shape.n) * w.size(shape.k)
-    return w.made(node, OperatorKind.GEMM, w.kept(list(node.inputs[:2])), product=shape, flops=flops)
+    places = (*_flat(x[2:]), *_flat(out[2:]), *_flat(weight[2:]))
+    return w.made(node, OperatorKind.GEMM, w.kept(list(node.inputs[:2])), product=shape, flops=flops, whole=places)
 
 
 def _norm(w: _Walk, node: TracedNode) -> Draft:
@@ -252,7 +281,9 @@ def _norm(w: _Walk, node: TracedNode) -> Draft:
     channel = node.attributes.get("over") == "channel"
     over = _flat(x[1:2]) if channel else _flat(x[:-1])
     saved = (*w.kept([node.inputs[0]]), w.beside(node, "moments", over, MOMENTS))
-    return w.made(node, OperatorKind.ELEMENTWISE, saved)
+    if channel:  # statistics of pictures stay on a rank, as frameworks keep them unless told otherwise
+        return w.made(node, OperatorKind.ELEMENTWISE, saved, whole=_flat(x[2:]))
+    return w.made(node, OperatorKind.ELEMENTWISE, saved, over=_flat(x[-1:]))
 
 
 def _embedding(w: _Walk, node: TracedNode) -> Draft:
@@ -262,13 +293,16 @@ def _embedding(w: _Walk, node: TracedNode) -> Draft:
 
 
 def _softmax(w: _Walk, node: TracedNode) -> Draft:
-    return w.made(node, OperatorKind.ELEMENTWISE, w.kept([node.outputs[0]]))
+    over = w.dims(node.inputs[0])[int(node.attributes.get("dim", -1))]
+    return w.made(node, OperatorKind.ELEMENTWISE, w.kept([node.outputs[0]]), over=over)
 
 
 def _loss(w: _Walk, node: TracedNode) -> Draft:
     """Cross entropy keeps its log-softmax in fp32, and the labels."""
     probabilities = w.beside(node, "softmax", w.part(node.inputs[0]).dims, FP32)
-    return w.made(node, OperatorKind.LOSS, (probabilities, *w.kept(list(node.inputs[1:2]))))
+    over = w.dims(node.inputs[0])[int(node.attributes.get("dim", -1))]
+    saved = (probabilities, *w.kept(list(node.inputs[1:2])))
+    return w.made(node, OperatorKind.LOSS, saved, over=over, statistics=(3, 0), summed=_gone(w, node, over))
 
 
 def _attention(w: _Walk, node: TracedNode) -> Draft:
@@ -293,7 +327,7 @@ def _attention(w: _Walk, node: TracedNode) -> Draft:
     statistics = w.beside(node, "stats", _flat(q[:-1]), FP32)
     saved = (*w.kept([*node.inputs[:3], node.outputs[0]]), statistics)
     flops = 2 * pairs * (w.size(core.qk) + w.size(core.v))
-    return w.made(node, OperatorKind.ATTENTION, saved, core=core, flops=flops)
+    return w.made(node, OperatorKind.ATTENTION, saved, core=core, flops=flops, whole=(*core.qk, *core.v))
 
 
 def _flat(dims: tuple[Atoms, ...]) -> Atoms:

@@ -101,8 +101,9 @@ def folded_model(graph: ModelGraph) -> tuple[list[Section], list[Junction]]:
     kinds = [Section(layer=kind, weight=float(n)) for kind, n in zip(graph.layer_kinds, counts, strict=True)]
     sections = [Section(layer=graph.embedding), *kinds, Section(layer=graph.head)]
     order = [0, *(1 + kind for kind in graph.pattern), len(sections) - 1]
-    steps = Counter(pairwise(order))
-    return sections, [Junction(source=a, target=b, weight=float(n)) for (a, b), n in sorted(steps.items())]
+    full = [at for at, section in enumerate(sections) if section.layer.operators]
+    steps = Counter(pairwise(full.index(at) for at in order if at in full))
+    return [sections[at] for at in full], [Junction(source=a, target=b, weight=float(n)) for (a, b), n in sorted(steps.items())]
 
 
 def assemble(sections: Sequence[Section], junctions: Sequence[Junction], context: Context) -> Assembly:
@@ -123,10 +124,9 @@ def assemble(sections: Sequence[Section], junctions: Sequence[Junction], context
             made.add(part, _moved(writer, first[at]), [_moved(r, first[at]) for r in readers], part.weight)
     for junction in junctions:
         source, target = parted[junction.source], parted[junction.target]
-        writer = _moved(_leaving(source.layer), first[junction.source])
-        stream = tables[writer.node].operator.outputs[writer.place]
-        readers = [_moved(r, first[junction.target]) for r in _entering(target.layer, stream)]
-        made.add(source, writer, readers, junction.weight)
+        for writer, readers in _streams(source.layer, target.layer, context):
+            moved = [_moved(r, first[junction.target]) for r in readers]
+            made.add(source, _moved(writer, first[junction.source]), moved, junction.weight)
     return Assembly(
         sections=tuple(parted),
         tables=tuple(tables),
@@ -180,6 +180,38 @@ def _inside(layer: LayerGraph) -> list[tuple[Port, list[Port]]]:
     return list(found.values())
 
 
+def _streams(source: LayerGraph, target: LayerGraph, context: Context) -> list[tuple[Port, list[Port]]]:
+    """What one layer hands to the next: the stream, or in layers read from a graph what is unread and of a border's shape."""
+    if target.border is None:
+        writer = _leaving(source)
+        return [(writer, _entering(target, source.operators[writer.node].outputs[writer.place]))]
+    sizes, wanted = (unit.sizes(context.batch, context.seq_len) for unit in (source, target))
+    read = {t.name for o in source.operators for t in o.inputs}
+    offers = [
+        (Port(node=node, place=place), tuple(sizes[d] for d in tensor.dims))
+        for node, operator in reversed(list(enumerate(source.operators)))
+        for place, tensor in enumerate(operator.outputs)
+        if tensor.name not in read
+    ]
+    found = []
+    for tensor in target.border:
+        shape = tuple(wanted[d] for d in tensor.dims)
+        match = next((offer for offer in offers if offer[1] == shape), None)
+        if match is not None:
+            offers.remove(match)
+            found.append((match[0], _readers(target, tensor.name)))
+    return found
+
+
+def _readers(layer: LayerGraph, name: str) -> list[Port]:
+    return [
+        Port(node=node, place=place)
+        for node, operator in enumerate(layer.operators)
+        for place, tensor in enumerate(operator.inputs)
+        if tensor.name == name
+    ]
+
+
 def _leaving(layer: LayerGraph) -> Port:
     """The first output of the last operator."""
     return Port(node=len(layer.operators) - 1, place=0)
@@ -196,12 +228,7 @@ def _entering(layer: LayerGraph, stream: TensorSpec) -> list[Port]:
     if not names:
         message = f"{layer.kind} reads nothing like {stream.name} ({', '.join(stream.dims)})"
         raise InvalidValueError(message, hint="the last operator of a layer must write what the next layer reads")
-    return [
-        Port(node=node, place=place)
-        for node, operator in enumerate(layer.operators)
-        for place, tensor in enumerate(operator.inputs)
-        if tensor.name == names[0]
-    ]
+    return _readers(layer, names[0])
 
 
 def _moved(port: Port, by: int) -> Port:

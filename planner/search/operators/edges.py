@@ -16,7 +16,7 @@ from shardwright.models.graph import TensorSpec
 from shardwright.planner.cost.activations import operator_saves
 from shardwright.planner.search.operators import amounts as a
 from shardwright.planner.search.operators.context import Context
-from shardwright.planner.search.operators.layouts import PARTIAL, Codes, as_read, divisor
+from shardwright.planner.search.operators.layouts import FOREIGN, PARTIAL, Codes, as_read, divisor
 from shardwright.planner.search.operators.nodes import NodeTable
 from shardwright.planner.search.operators.resharding import reshard
 
@@ -74,7 +74,7 @@ def edge_table(
     source = tables[writer.node]
     tensor = source.operator.outputs[writer.place]
     written, writes = distinct(source.written(writer.place))
-    codes = [tables[r.node].read(r.place) for r in readers]
+    codes = [_seen(tables[r.node].read(r.place), tables[r.node].operator.inputs[r.place], tensor) for r in readers]
     read, index = distinct(np.concatenate(codes))
     reads = np.split(index, np.cumsum([len(c) for c in codes])[:-1])
     width = float(context.machine.precision.activation_bytes)
@@ -103,6 +103,17 @@ def edge_table(
     return EdgeTable(
         tensor=tensor, written=written, read=read, writes=writes, reads=tuple(r.astype(np.int64) for r in reads), costs=costs
     )
+
+
+def _seen(codes: Codes, seen: TensorSpec, tensor: TensorSpec) -> Codes:
+    """Layouts in the order of the writer's dims, of a reader that sees them in another order, or under other names."""
+    if seen.dims == tensor.dims or (len(seen.dims) == len(tensor.dims) and set(seen.dims) != set(tensor.dims)):
+        return codes
+    places = [tensor.dims.index(dim) if dim in tensor.dims else at + FOREIGN for at, dim in enumerate(seen.dims)]
+    table = np.arange(128, dtype=np.int64)
+    for at, place in enumerate(places):
+        table[at] = place
+    return np.where(codes >= 0, table[np.maximum(codes, 0)], codes).astype(np.int8)
 
 
 def distinct(codes: Codes) -> tuple[Codes, Ints]:

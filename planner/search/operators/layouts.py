@@ -25,6 +25,8 @@ Codes = NDArray[np.int8]
 
 WHOLE, PARTIAL, BROADCAST = -1, -2, -3
 VIA = 16
+FOREIGN = 5 * VIA
+"""Codes of dims that the writer of a tensor does not have (a reader sees it in another shape)."""
 
 
 def code_in(dims: Sequence[str], dim: str, *, last: bool = False) -> int | None:
@@ -68,5 +70,7 @@ def word(code: int, tensor: TensorSpec) -> str:
     """A code as people write it: R, P, S(seq)."""
     if code < 0:
         return "P" if code == PARTIAL else "R"
+    if code >= FOREIGN:
+        return "S(other)"
     name = tensor.dims[code % VIA]
     return f"S({MADE_OF[name][code // VIA - 1] if code >= VIA else name})"

@@ -80,7 +80,7 @@ def _mixed(operator: Operator) -> set[str]:
     written = {part for t in operator.outputs for dim in t.dims for part in (dim, *MADE_OF.get(dim, ()))}
     summed = operator.gemm.k if operator.gemm is not None else tuple(d for p in operator.parameters for d in p.dims)
     over = operator.normalised.dims if operator.normalised is not None else ()
-    return {dim for dim in _dims(operator) if dim not in {*written, *summed, *over}}
+    return {dim for dim in _dims(operator) if dim not in {*written, *summed, *over, *operator.summed}}
 
 
 def divides(size: int, parts: int) -> bool:
