@@ -146,6 +146,25 @@ class Tails:
     after_s: FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads:
+    """What every run has to do, whatever the order of a schedule.
+
+    Attributes:
+        shared: work and states behind it.
+        one: passes of one micro-batch, sends included.
+        rest: what ranks do beside them.
+        hidden: share of the exposed expert exchange that the schedule hides, [plans].
+        sends_s: exposed sends of a pass, [plans].
+    """
+
+    shared: Shared
+    one: Passes
+    rest: Rest
+    hidden: FloatArray
+    sends_s: FloatArray
+
+
 def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network: Network) -> tuple[Context, IntArray]:
     """The context for a batch, and each plan's operator key."""
     machine = machine_of(problem)
@@ -173,13 +192,9 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
         exact: by the recurrence of each schedule, as printed; else by its chains, for a scan of very many plans.
     """
     runs = int(context.splits.runs[batch.split].max())
-    shared, present = shared_rows(context, batch, key, runs), _present(context, batch, runs)
-    sends, tied = send_s(context, batch, key), tied_s(context, batch, key)
-    share = recomputed_share(batch, shared.work.layers[shared.row])
-    hidden = hidden_exchange(batch, context.problem.stack)
-    alone = passes(shared.work, shared.row, share, batch, hidden)
-    rest = rest_of(context, batch, shared, alone)
-    tails, one, count = rest.tails, alone.plus(sends), batch.micro_batches[:, None]
+    present, load, tied = _present(context, batch, runs), loads(context, batch, key, runs), tied_s(context, batch, key)
+    shared, one, rest, hidden, sends = load.shared, load.one, load.rest, load.hidden, load.sends_s
+    tails, count = rest.tails, batch.micro_batches[:, None]
     busy = np.where(present, count * (one.forward_s + one.backward_s) + rest.total_s, -1.0)
     critical = busy.argmax(axis=1)
     at = (np.arange(len(batch)), critical)
@@ -189,7 +204,7 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = rest.data_s[at], rest.update_s[at]
     parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + rest.uneven_s[at]
-    memory = _memory(context, batch, shared, runs)
+    memory = memory_of(context, batch, shared, runs)
     peak_run = memory.total_bytes.argmax(axis=1)
     return Prices(
         step_s=sum((parts[name] for name in TIME_PARTS), start=np.zeros(1)),
@@ -201,6 +216,16 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
         peak_bytes=memory.total_bytes[at[0], peak_run],
         peak_run=peak_run,
     )
+
+
+def loads(context: Context, batch: PlanBatch, key: IntArray, runs: int) -> Loads:
+    """What the first `runs` runs of some plans have to do."""
+    shared, sends = shared_rows(context, batch, key, runs), send_s(context, batch, key)
+    share = recomputed_share(batch, shared.work.layers[shared.row])
+    hidden = hidden_exchange(batch, context.problem.stack)
+    alone = passes(shared.work, shared.row, share, batch, hidden)
+    rest = rest_of(context, batch, shared, alone)
+    return Loads(shared=shared, one=alone.plus(sends), rest=rest, hidden=hidden, sends_s=sends)
 
 
 def rest_of(context: Context, batch: PlanBatch, shared: Shared, alone: Passes) -> Rest:
@@ -385,7 +410,8 @@ def _parts(batch: PlanBatch, shared: Shared, critical: IntArray, sends: FloatArr
     return made
 
 
-def _memory(context: Context, batch: PlanBatch, shared: Shared, runs: int) -> StageMemory:
+def memory_of(context: Context, batch: PlanBatch, shared: Shared, runs: int) -> StageMemory:
+    """Memory of every run, [plans, runs]."""
     ends = (context.splits.first_rank[batch.split, :runs], context.splits.last_rank[batch.split, :runs])
     memory = stage_memory(batch, shared.work, shared.row, shared.state, shared.state_row, ends, context.problem)
     if bool(_present(context, batch, runs).all()):
