@@ -11,7 +11,7 @@ default order `tp-cp-ep-dp-pp` and torchtitan's mesh do; the experts' mesh is et
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -116,6 +116,11 @@ class PlanBatch:
     def take(self, index: NDArray[np.intp] | slice) -> PlanBatch:
         """The plans at an index."""
         return PlanBatch(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    @classmethod
+    def joined(cls, batches: Sequence[PlanBatch]) -> PlanBatch:
+        """The plans of several batches, one batch after another."""
+        return cls(**{f.name: np.concatenate([getattr(batch, f.name) for batch in batches]) for f in fields(cls)})
 
     @classmethod
     def stack(cls, rows: list[Mapping[str, int]]) -> PlanBatch:

@@ -20,17 +20,18 @@ from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.schedules.timing import ChunkTimes, chunk_times
 from shardwright.planner.search.stages.menu import Menu, menu_of
-from shardwright.planner.search.stages.program import solve
+from shardwright.planner.search.stages.program import coefficients, solve
 from shardwright.planner.search.stages.rows import Chains, first_chains, longest
 
 ROUNDS = 40
 """Programs solved for one candidate at most."""
 
-OPERATIONS = 2.0e7
-"""Operations of a pipeline gone through in about a second, to count pricing as work."""
+ACTIVE, ADDED = 24, 8
+"""Rows of the first program beside two a rank, and rows of the pool added at once."""
 
-BUILDING = 2.0e-5
-"""Work of building a program, a variable and row."""
+OPERATIONS, LOOKING, BUILDING, BUILT = 1.0e7, 0.004, 0.008, 1e-6
+"""What counts as a deterministic second, as measured: operations of pipelines priced and traced; and seconds for the menu of a plan,
+for a program, and for a variable in a row of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class Found:
 
     Attributes:
         chunks: its best division found, layers of each chunk; None where none beats the limit.
+        which: whose of the plans it is.
         step_s: the price of that; infinite without one.
         bound_s: no division of the candidate takes less; the limit where none takes less than that.
         work: deterministic seconds.
@@ -48,6 +50,7 @@ class Found:
     """
 
     chunks: tuple[int, ...] | None
+    which: int
     step_s: float
     bound_s: float
     work: float
@@ -68,87 +71,98 @@ def shape_of(plan: PlanBatch) -> Shape:
 
 def best_division(
     context: Context,
-    plan: PlanBatch,
+    plans: PlanBatch,
     key: IntArray,
     limit_s: float,
     *,
     tied_s: float = 0.0,
     chains: Chains | None = None,
     effort: float = 1.0,
-    within: float = 0.0,
 ) -> Found:
     """The best division of the layers of one plan that fits and takes less than a limit.
 
     Args:
         context: tables and network.
-        plan: one plan, whose division is of no matter.
-        key: its operator key, [1].
+        plans: one plan, whose division is of no matter; or several as `menu_of` takes them, for a bound of all of them.
+        key: operator key of each.
         limit_s: step to beat.
         tied_s: what the plan's step takes beyond its pipeline (tied embeddings).
         chains: rows known for its shape.
         effort: deterministic seconds at most.
-        within: relative gap at which to stop.
     """
     none = np.zeros((0, 0))
-    menu = menu_of(context, plan, key, limit_s - tied_s)
+    menu, plan = menu_of(context, plans, key, limit_s - tied_s), plans.take(np.zeros(1, dtype=np.int64))
     if menu is None:
-        return Found(chunks=None, step_s=np.inf, bound_s=limit_s, work=0.002, rows=none, programs=0, variables=0)
+        work = LOOKING * len(plans)
+        return Found(chunks=None, which=0, step_s=np.inf, bound_s=limit_s, work=work, rows=none, programs=0, variables=0)
     shape = shape_of(plan)
     if np.isinf(limit_s):
         longest = np.bincount(menu.chunk, weights=menu.forward_s + menu.input_s + menu.weight_s)
         limit_s = tied_s + float(longest.sum() * (shape.micro_batches + shape.pp) + menu.tail_s.max())
     made = chains or first_chains(shape, *(float(np.median(t)) for t in (menu.forward_s, menu.input_s, menu.weight_s)))
-    return _rounds(context, plan, key, menu, shape, made, limit_s, tied_s, effort, within)
+    return _rounds(context, plans, key, menu, made, (limit_s, tied_s, effort))
 
 
 def _rounds(
-    context: Context,
-    plan: PlanBatch,
-    key: IntArray,
-    menu: Menu,
-    shape: Shape,
-    chains: Chains,
-    limit_s: float,
-    tied_s: float,
-    effort: float,
-    within: float,
+    context: Context, plans: PlanBatch, key: IntArray, menu: Menu, chains: Chains, limits: tuple[float, float, float]
 ) -> Found:
     """Solves, prices and adds rows until the bound meets the best."""
-    best: tuple[float, tuple[int, ...] | None] = (np.inf, None)
-    bound, work, programs, hint = 0.0, 0.0, 0, None
+    limit_s, tied_s, effort = limits
+    shape, pool = shape_of(plans), chains
+    active = _first_rows(menu, pool)
+    best: tuple[float, tuple[int, ...] | None, int] = (np.inf, None, 0)
+    bound, work, programs, hint = 0.0, LOOKING * len(plans), 0, None
     seen: set[tuple[int, ...]] = set()
-    added = []
-    each = operations(plan) / OPERATIONS
     while programs < ROUNDS and work < effort:
-        cap = min(limit_s, best[0]) - tied_s
-        solved = solve(menu, chains, cap, effort=effort - work, hint=hint)
-        programs += 1
-        work += solved.work + BUILDING * solved.variables + each
-        bound = max(bound, solved.bound_s)
-        if solved.choices is None:
+        solved = solve(menu, active, min(limit_s, best[0]) - tied_s, effort=effort - work, hint=hint)
+        programs, bound = programs + 1, max(bound, solved.bound_s)
+        work += solved.work + BUILDING + BUILT * solved.variables * solved.rows
+        if solved.choices is None or bound + tied_s >= min(best[0], limit_s):
             break
+        times = times_of(menu, solved.choices, shape)
+        longer = _longer_rows(pool, active, times)
         chunks = tuple(menu.held[solved.choices].tolist())
         if chunks in seen:
-            break
+            if len(longer.counts) == len(active.counts):
+                break
+            active = longer
+            continue
         seen.add(chunks)
-        step, peak = price_division(context, plan, key, chunks)
-        if step < best[0] and peak <= context.problem.device.memory_bytes:
-            best, hint = (step, chunks), solved.choices
-        rows = longest(shape, times_of(menu, solved.choices, shape))
-        added.append(rows)
-        chains = chains.with_rows(rows)
-        if bound + tied_s >= (1 - within) * min(best[0], limit_s):
-            break
-    rows = np.concatenate(added) if added else np.zeros((0, chains.counts.shape[1]))
+        steps = price_division(context, plans, key, chunks)
+        work += operations(plans) / OPERATIONS
+        if steps.min() < best[0]:
+            best, hint = (float(steps.min()), chunks, int(steps.argmin())), solved.choices
+        rows = longest(shape, times)
+        pool, active = pool.with_rows(rows), longer.with_rows(rows)
     return Found(
         chunks=best[1],
+        which=best[2],
         step_s=best[0],
         bound_s=min(bound + tied_s, limit_s, best[0]),
         work=work,
-        rows=np.concatenate((chains.counts, rows)),
+        rows=pool.counts,
         programs=programs,
         variables=len(menu.chunk) + len(menu.set_rank) + 1,
     )
+
+
+def _first_rows(menu: Menu, pool: Chains) -> Chains:
+    """The rows to begin with: those that are longest when every choice of a chunk is as likely."""
+    of_choice, of_set = coefficients(menu, pool)
+    likely = 1.0 / np.bincount(menu.chunk)[menu.chunk]
+    length = of_choice @ likely
+    if len(menu.set_rank):
+        length = length + of_set @ (1.0 / np.bincount(menu.set_rank)[menu.set_rank])
+    order = np.argsort(-length, kind="stable")[: ACTIVE + 2 * menu.pp]
+    return Chains(counts=pool.counts[np.sort(order)])
+
+
+def _longer_rows(pool: Chains, active: Chains, times: ChunkTimes) -> Chains:
+    """With the rows of the pool that are longer at some times than all active ones, the longest few."""
+    reached = float(active.length_s(times).max())
+    lengths = pool.length_s(times)[0]
+    order = np.argsort(-lengths, kind="stable")[:ADDED]
+    return active.with_rows(pool.counts[order[lengths[order] > reached]])
 
 
 def operations(plan: PlanBatch) -> float:
@@ -172,10 +186,10 @@ def times_of(menu: Menu, choices: IntArray, shape: Shape) -> ChunkTimes:
     return chunk_times(*parts, pp=shape.pp, tail_s=tail[None])
 
 
-def price_division(context: Context, plan: PlanBatch, key: IntArray, chunks: tuple[int, ...]) -> tuple[float, float]:
-    """Step and peak of a plan with a division, as printed."""
-    split = Split(chunks=chunks, pp=int(plan.pp[0]), vpp=int(plan.vpp[0]), folded=bool(FOLDED[plan.schedule[0]]))
+def price_division(context: Context, plans: PlanBatch, key: IntArray, chunks: tuple[int, ...]) -> FloatArray:
+    """Steps of plans with a division, as printed; infinite where it does not fit, [plans]."""
+    split = Split(chunks=chunks, pp=int(plans.pp[0]), vpp=int(plans.vpp[0]), folded=bool(FOLDED[plans.schedule[0]]))
     table = fold(context.problem.graph, [split])
-    one = replace(plan, split=np.zeros(1, dtype=np.int64))
-    made = price(replace(context, splits=table, uneven={}), one, key, exact=True)
-    return float(made.step_s[0]), float(made.peak_bytes[0])
+    some = replace(plans, split=np.zeros(len(plans), dtype=np.int64))
+    made = price(replace(context, splits=table, uneven={}), some, key, exact=True)
+    return np.where(made.peak_bytes <= context.problem.device.memory_bytes, made.step_s, np.inf)

@@ -27,7 +27,9 @@ from shardwright.planner.search.space import Space
 PARTIAL = len(RECOMPUTE_MODES)
 """Recompute choice that stands for some layers of each stage."""
 
-FAMILY = tuple(f.name for f in fields(PlanBatch) if f.name not in {"recompute", "recompute_layers", "split", "micro_batches", "dp"})
+FAMILY = tuple(
+    f.name for f in fields(PlanBatch) if f.name not in {"recompute", "recompute_layers", "split", "micro_batches", "dp"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,5 +84,3 @@ def dividable(batch: PlanBatch) -> BoolArray:
 def families_of(batch: PlanBatch) -> tuple[IntArray, IntArray]:
     """One candidate of each family, and the family of each candidate."""
     return distinct(*(getattr(batch, name) for name in FAMILY))
-
-

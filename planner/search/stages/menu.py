@@ -16,6 +16,7 @@ from itertools import product
 
 import numpy as np
 
+from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.pipelines import Passes, hidden_exchange, passes
 from shardwright.planner.cost.pricing import FOLDED, Context, loads, memory_of, send_s
 from shardwright.planner.cost.stages import SplitTable
@@ -72,31 +73,31 @@ class Menu:
         return int(self.ranks.max()) + 1
 
 
-def menu_of(context: Context, plan: PlanBatch, key: IntArray, limit_s: float) -> Menu | None:
+def menu_of(context: Context, plans: PlanBatch, key: IntArray, limit_s: float) -> Menu | None:
     """The choices with which a step of less than `limit_s` is possible.
 
     Args:
         context: tables and network.
-        plan: one plan, whose division of layers is of no matter.
-        key: its operator key, [1].
+        plans: one plan, whose division of layers is of no matter; or several of one pipeline that differ in what they
+            recompute or how they shard: the menu then has the least time and tail of each choice, and those that fit one of them.
+        key: operator key of each, the same for all.
         limit_s: seconds of the step to beat.
 
     Returns:
         None where no division can beat it, or none fits.
     """
-    graph, pp, vpp = context.problem.graph, int(plan.pp[0]), int(plan.vpp[0])
-    ranks = stage_ranks(pp, vpp, bool(FOLDED[plan.schedule[0]]))
-    most = _most_layers(context, plan, key, limit_s)
+    graph, pp, vpp = context.problem.graph, int(plans.pp[0]), int(plans.vpp[0])
+    ranks = stage_ranks(pp, vpp, bool(FOLDED[plans.schedule[0]]))
+    most = most_layers(context, plans, key, limit_s)
     places = places_of(graph.pattern, len(graph.layer_kinds), most)
     chunk, place, held = _choices(places, layer_range(graph.layers, pp, vpp, most), len(ranks))
-    kinds = places.held[place, held]
-    base = {"ranks": ranks, "chunk": chunk, "place": place, "held": held, "kinds": kinds}
+    base = {"ranks": ranks, "chunk": chunk, "place": place, "held": held, "kinds": places.held[place, held]}
     base |= {"layers": np.array(graph.layers), "next_place": places.after(place, held)}
-    made = _single(context, plan, key, base, limit_s) if vpp == 1 else _several(context, plan, key, base, limit_s, most)
+    made = _single(context, plans, key, base, limit_s) if vpp == 1 else _several(context, plans, key, base, limit_s, most)
     return None if made is None or not _possible(made) else made
 
 
-def _most_layers(context: Context, plan: PlanBatch, key: IntArray, limit_s: float) -> int:
+def most_layers(context: Context, plan: PlanBatch, key: IntArray, limit_s: float) -> int:
     """Layers of a rank beyond which its work alone takes as long as the limit."""
     tables, kinds = context.tables, len(context.problem.graph.layer_kinds)
     each = tables.compute_forward_s + tables.compute_backward_s + tables.host_forward_s + tables.host_backward_s
@@ -148,18 +149,34 @@ def _ends(ranks: IntArray, chunk: IntArray) -> tuple[BoolArray, BoolArray]:
     return chunk == 0, chunk == len(ranks) - 1
 
 
-def _single(
-    context: Context, plan: PlanBatch, key: IntArray, base: dict[str, IntArray], limit_s: float
-) -> Menu | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """Runs of several plans as choices: those that may be taken, [kept], with the least of all plans."""
+
+    keep: IntArray
+    one: Passes
+    tail_s: FloatArray
+
+
+def _priced(context: Context, plans: PlanBatch, key: IntArray, table: SplitTable, limit_s: float) -> _Priced:
+    """Choices that fit a plan and leave it below the limit."""
+    runs = table.counts.shape[1]
+    own, some = replace(context, splits=table), replace(plans, split=np.zeros(len(plans), dtype=np.int64))
+    load = loads(own, some, key, runs)
+    memory = memory_of(own, some, load.shared, runs)
+    busy = plans.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest_s
+    fits = (memory.total_bytes <= context.problem.device.memory_bytes) & (busy < limit_s)
+    names = Passes.__slots__
+    one = Passes(**{name: getattr(load.one, name).min(axis=0, keepdims=True) for name in names})
+    keep = np.flatnonzero(fits.any(axis=0))
+    return _Priced(keep=keep, one=one, tail_s=load.rest_s.min(axis=0)[keep])
+
+
+def _single(context: Context, plans: PlanBatch, key: IntArray, base: dict[str, IntArray], limit_s: float) -> Menu | None:
     """The menu where every rank holds one chunk."""
     first, last = _ends(base["ranks"], base["chunk"])
-    table = _table(context, base["kinds"], base["chunk"], first, last)
-    priced, one = replace(context, splits=table), replace(plan, split=np.zeros(1, dtype=np.int64))
-    load = loads(priced, one, key, len(first))
-    memory = memory_of(priced, one, load.shared, len(first))
-    busy = plan.micro_batches[0] * (load.one.forward_s + load.one.backward_s) + load.rest_s
-    keep = np.flatnonzero((memory.total_bytes[0] <= context.problem.device.memory_bytes) & (busy[0] < limit_s))
-    return _menu(base, load.one, keep, none_of(base["kinds"]), load.rest_s[0, keep], exact=True)
+    made = _priced(context, plans, key, _table(context, base["kinds"], base["chunk"], first, last), limit_s)
+    return _menu(base, made.one, made.keep, none_of(base["kinds"]), made.tail_s, exact=len(plans) == 1)
 
 
 def none_of(kinds: IntArray) -> tuple[IntArray, IntArray]:
@@ -168,29 +185,24 @@ def none_of(kinds: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _several(
-    context: Context, plan: PlanBatch, key: IntArray, base: dict[str, IntArray], limit_s: float, most: int
+    context: Context, plans: PlanBatch, key: IntArray, base: dict[str, IntArray], limit_s: float, most: int
 ) -> Menu | None:
     """The menu where ranks hold several chunks: choices of chunks, and what ranks hold in all."""
-    sets = _sets(context, plan, base["ranks"], most)
+    sets = _sets(context, plans, base["ranks"], most)
     if sets is None:
         return None
     rank, kinds = sets
-    first, last = rank == 0, rank == base["ranks"][-1]
-    table = _table(context, kinds, rank, first, last)
-    priced, one = replace(context, splits=table), replace(plan, split=np.zeros(1, dtype=np.int64))
-    load = loads(priced, one, key, len(rank))
-    memory = memory_of(priced, one, load.shared, len(rank))
-    busy = plan.micro_batches[0] * (load.one.forward_s + load.one.backward_s) + load.rest_s
-    keep = np.flatnonzero((memory.total_bytes[0] <= context.problem.device.memory_bytes) & (busy[0] < limit_s))
-    if len(keep) == 0:
+    made = _priced(context, plans, key, _table(context, kinds, rank, rank == 0, rank == base["ranks"][-1]), limit_s)
+    if len(made.keep) == 0:
         return None
-    fullest = int(kinds[keep].sum(axis=1).max())
-    covered = min(int(plan.recompute_layers[0]), fullest) / max(fullest, 1)
-    partial = bool((plan.recompute[0] == 2) & (covered < 1))
-    share = covered if partial else float(plan.recompute[0] > 0)
-    times = chunk_passes(context, plan, key, base, share)
+    fullest = int(kinds[made.keep].sum(axis=1).max())
+    covered = np.minimum(plans.recompute_layers, fullest) / max(fullest, 1)
+    share = np.where(plans.recompute == FULL, covered, 1.0 * (plans.recompute > 0))
+    times = [chunk_passes(context, plans.take(np.array([at])), key[[at]], base, float(share[at])) for at in range(len(plans))]
+    one = Passes(**{name: np.minimum.reduce([getattr(t, name) for t in times]) for name in Passes.__slots__})
     held = np.flatnonzero(base["held"] <= fullest)
-    return _menu(base, times, held, (rank[keep], kinds[keep]), load.rest_s[0, keep], exact=not partial)
+    exact = len(plans) == 1 and float(share[0]) in {0.0, 1.0}
+    return _menu(base, one, held, (rank[made.keep], kinds[made.keep]), made.tail_s, exact=exact)
 
 
 def _sets(context: Context, plan: PlanBatch, ranks: IntArray, most: int) -> tuple[IntArray, IntArray] | None:

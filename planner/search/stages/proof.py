@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,17 @@ from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.search.scan import Scan
 from shardwright.planner.search.stages.freedom import Freedom, families_of
 from shardwright.planner.search.stages.rows import Chains
-from shardwright.planner.search.stages.tasks import Divided, Families, Job, Solution, Task, shape_of_task, solve_task, tasks_of
+from shardwright.planner.search.stages.tasks import (
+    Divided,
+    Families,
+    Job,
+    Solution,
+    Task,
+    apart,
+    shape_of_task,
+    solve_task,
+    tasks_of,
+)
 
 WAVE = 8
 """Tasks solved between two exchanges of what was found."""
@@ -97,8 +107,8 @@ class _State:
             self.best_s = solution.plan.step_s
         if solution.shape is not None and solution.rows is not None and solution.rows.size:
             known = self.chains.get(solution.shape)
-            made = known.with_rows(solution.rows) if known else Chains(counts=np.zeros((0, solution.rows.shape[1])))
-            self.chains[solution.shape] = Chains(counts=made.with_rows(solution.rows).counts[:MOST_ROWS])
+            made = known.with_rows(solution.rows).counts if known else solution.rows
+            self.chains[solution.shape] = Chains(counts=made[:MOST_ROWS])
 
 
 def prove(
@@ -162,13 +172,26 @@ def _waves(
             solutions: Iterable[Solution] = pool.map(partial(solve_task, context, families), jobs)
             for at, solution in zip(wave, solutions, strict=True):
                 state.learn(tasks[at], solution)
-                if tasks[at].tries < len(EFFORTS):
-                    heapq.heappush(queue, (tasks[at].tries, tasks[at].bound_s, at))
+                _again(queue, tasks, at, (1 - limits.gap) * state.best_s)
             if on_wave is not None:
                 on_wave(state.best_s, min(task.bound_s for task in tasks))
     if all(task.bound_s >= (1 - limits.gap) * state.best_s for task in tasks):
         return None
     return "time_limit" if limits.expired() else "effort_limit"
+
+
+def _again(queue: list[tuple[int, float, int]], tasks: list[Task], at: int, enough_s: float) -> None:
+    """Puts a task that is not done back into the queue; one of several families as a task for each."""
+    task = tasks[at]
+    if task.bound_s >= enough_s or task.tries >= len(EFFORTS):
+        return
+    places = [at]
+    if len(task.members) > 1:
+        places = list(range(len(tasks), len(tasks) + len(task.members)))
+        tasks.extend(apart(task))
+        tasks[at] = replace(task, bound_s=np.inf)
+    for place in places:
+        heapq.heappush(queue, (task.tries, task.bound_s, place))
 
 
 def _next_wave(queue: list[tuple[int, float, int]], tasks: list[Task], gap: float, state: _State) -> list[int]:

@@ -43,7 +43,9 @@ class Chains:
 
     def length_s(self, times: ChunkTimes) -> FloatArray:
         """Length of every chain, [plans, rows]."""
-        return np.asarray(np.concatenate((times.forward_s, times.input_s, times.weight_s, times.tail_s), axis=1) @ self.counts.T)
+        return np.asarray(
+            np.concatenate((times.forward_s, times.input_s, times.weight_s, times.tail_s), axis=1) @ self.counts.T
+        )
 
 
 def first_chains(shape: Shape, forward: float, back: float, weight: float) -> Chains:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.pricing import Context, price, tied_s
 from shardwright.planner.cost.stages import Split, fold
@@ -19,6 +20,7 @@ from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.search.stages.bounds import Layers, layers_of, least_partial_s, least_step_s
 from shardwright.planner.search.stages.candidate import best_division, shape_of
 from shardwright.planner.search.stages.freedom import PARTIAL, Freedom, dividable
+from shardwright.planner.search.stages.menu import most_layers
 from shardwright.planner.search.stages.rows import Chains
 
 
@@ -33,17 +35,17 @@ class Families:
 
 @dataclass(slots=True, kw_only=True)
 class Task:
-    """A family in one recompute mode.
+    """Families of one pipeline in one recompute mode: they differ only in how states are sharded and replicated.
 
     Attributes:
-        family: index of it.
+        members: indices of them.
         mode: recompute choice; `PARTIAL` for some layers of each stage.
         least: the least count of layers recomputed that could fit, under `PARTIAL`.
         bound_s: no plan of it takes less.
         tries: how often it was solved.
     """
 
-    family: int
+    members: tuple[int, ...]
     mode: int
     least: int
     bound_s: float
@@ -112,53 +114,88 @@ def tasks_of(context: Context, families: Families, freedom: Freedom) -> list[Tas
     batch, key = families.batch, families.key
     divided = dividable(batch) & freedom.layers
     least = least_step_s(context, batch, key, freedom.modes)
-    tasks = [
-        Task(family=int(family), mode=freedom.modes[at], least=ALL_LAYERS, bound_s=float(least[at, family]))
-        for at, family in zip(*np.nonzero(np.isfinite(least) & divided), strict=True)
-    ]
+    counts = np.full(len(batch), ALL_LAYERS)
+    tasks = []
+    for at, mode in enumerate(freedom.modes):
+        tasks += _grouped(families, mode, np.where(divided, least[at], np.inf), counts)
     if freedom.recompute:
-        partial, count = least_partial_s(context, batch, key)
-        tasks += [
-            Task(family=int(family), mode=PARTIAL, least=int(count[family]), bound_s=float(partial[family]))
-            for family in np.flatnonzero(np.isfinite(partial) & (divided | (batch.pp == 1)))
-        ]
-    return sorted(tasks, key=lambda task: (task.bound_s, task.family, task.mode))
+        some, counts = least_partial_s(context, batch, key)
+        tasks += _grouped(families, PARTIAL, np.where(divided | (batch.pp == 1), some, np.inf), counts)
+    return sorted(tasks, key=lambda task: (task.bound_s, task.members, task.mode))
+
+
+def _grouped(families: Families, mode: int, least: FloatArray, counts: IntArray) -> list[Task]:
+    """Families that could fit as tasks: those of one pipeline together."""
+    some = np.flatnonzero(np.isfinite(least))
+    if len(some) == 0:
+        return []
+    batch = families.batch.take(some)
+    _, group = distinct(families.key[some], batch.pp, batch.vpp, batch.schedule, batch.micro_batches, batch.dp)
+    order = np.argsort(group, kind="stable")
+    made = []
+    for members in np.split(some[order], np.flatnonzero(np.diff(group[order])) + 1):
+        made.append(
+            Task(
+                members=tuple(members.tolist()),
+                mode=mode,
+                least=int(counts[members].min()),
+                bound_s=float(least[members].min()),
+            )
+        )
+    return made
+
+
+def apart(task: Task) -> list[Task]:
+    """One task for each of its families."""
+    return [
+        Task(members=(member,), mode=task.mode, least=task.least, bound_s=task.bound_s, tries=task.tries)
+        for member in task.members
+    ]
 
 
 def shape_of_task(families: Families, task: Task) -> Shape | None:
     """Shape of a task's pipeline; None without one."""
-    plan = families.batch.take(np.array([task.family]))
+    plan = families.batch.take(np.array(task.members[:1]))
     return shape_of(plan) if int(plan.pp[0]) > 1 else None
 
 
 def solve_task(context: Context, families: Families, job: Job) -> Solution:
     """Solves one task."""
-    at = np.array([job.task.family])
-    plan, key = families.batch.take(at), families.key[at]
-    row = int(families.rows[job.task.family])
-    if int(plan.pp[0]) == 1:
-        return _single_stage(context, plan, key, row, job)
+    at = np.array(job.task.members)
+    plans, key, rows = families.batch.take(at), families.key[at], families.rows[at]
+    if int(plans.pp[0]) == 1:
+        found = [_single_stage(context, plans.take(at), key[at], int(rows[at[0]]), job) for at in np.arange(len(at))[:, None]]
+        return min(found, key=lambda solution: solution.bound_s)
     if job.task.mode != PARTIAL:
-        return _division(context, _recomputing(plan, job.task.mode, ALL_LAYERS), key, row, job, job.effort)
-    return _counts(context, plan, key, row, job)
+        return _division(context, _recomputing(plans, job.task.mode, ALL_LAYERS), key, rows, job)
+    least = _recomputing(plans, FULL if job.task.least else 0, job.task.least or ALL_LAYERS)
+    both = PlanBatch.joined((least, _recomputing(plans, FULL, ALL_LAYERS)))
+    relaxed = _division(context, both, np.tile(key, 2), np.tile(rows, 2), job)
+    if relaxed.bound_s >= job.limit_s or len(at) > 1:
+        return relaxed
+    return _counts(context, plans, key, rows, replace(job, effort=max(job.effort - relaxed.work, 0.0)))
 
 
-def _recomputing(plan: PlanBatch, mode: int, layers: int) -> PlanBatch:
-    return replace(plan, recompute=np.array([mode]), recompute_layers=np.array([layers]))
+def _recomputing(plans: PlanBatch, mode: int, layers: int) -> PlanBatch:
+    count = len(plans)
+    return replace(plans, recompute=np.full(count, mode), recompute_layers=np.full(count, layers))
 
 
-def _division(context: Context, plan: PlanBatch, key: IntArray, row: int, job: Job, effort: float) -> Solution:
-    """The best division of one plan."""
-    tied = float(tied_s(context, plan, key)[0])
-    found = best_division(context, plan, key, job.limit_s, tied_s=tied, chains=job.chains, effort=effort)
+def _division(context: Context, plans: PlanBatch, key: IntArray, rows: IntArray, job: Job) -> Solution:
+    """The best division of some plans of one pipeline."""
+    tied = float(tied_s(context, plans, key).min())
+    found = best_division(context, plans, key, job.limit_s, tied_s=tied, chains=job.chains, effort=job.effort)
     made = None
     if found.chunks is not None:
-        recompute, layers = int(plan.recompute[0]), int(plan.recompute_layers[0])
-        made = Divided(row=row, recompute=recompute, recompute_layers=layers, chunks=found.chunks, step_s=found.step_s)
+        which = found.which
+        recompute, layers = int(plans.recompute[which]), int(plans.recompute_layers[which])
+        made = Divided(
+            row=int(rows[which]), recompute=recompute, recompute_layers=layers, chunks=found.chunks, step_s=found.step_s
+        )
     return Solution(
         plan=made,
         bound_s=max(found.bound_s, job.task.bound_s),
-        shape=shape_of(plan),
+        shape=shape_of(plans),
         rows=found.rows,
         work=found.work,
         programs=found.programs,
@@ -166,19 +203,18 @@ def _division(context: Context, plan: PlanBatch, key: IntArray, row: int, job: J
     )
 
 
-def _counts(context: Context, plan: PlanBatch, key: IntArray, row: int, job: Job) -> Solution:
+def _counts(context: Context, plan: PlanBatch, key: IntArray, rows: IntArray, job: Job) -> Solution:
     """Every count of recomputed layers that could beat the limit."""
     none, full = layers_of(context, plan, key, 0), layers_of(context, plan, key, FULL)
     vpp, task = int(plan.vpp[0]), job.task
-    best = Solution(plan=None, bound_s=np.inf)
-    limit, bound = job.limit_s, np.inf
-    for count in range(-(-task.least // vpp) * vpp, context.problem.graph.layers, vpp):
+    best, limit, bound = Solution(plan=None, bound_s=np.inf), job.limit_s, np.inf
+    for count in range(max(-(-task.least // vpp), 1) * vpp, context.problem.graph.layers, vpp):
         own = max(_least_with(context, plan, none, full, count), task.bound_s)
-        if own >= limit or best.work >= job.effort:
-            bound = min(bound, max(own, 0.0))
+        if own >= limit or count > most_layers(context, plan, key, limit) or best.work >= job.effort:
+            bound = min(bound, limit if count > most_layers(context, plan, key, limit) else own)
             break
-        one = replace(job, limit_s=limit, chains=job.chains)
-        made = _division(context, _recomputing(plan, FULL, count), key, row, one, job.effort - best.work)
+        one = replace(job, limit_s=limit, effort=job.effort - best.work)
+        made = _division(context, _recomputing(plan, FULL, count), key, rows, one)
         bound = min(bound, max(made.bound_s, own))
         limit = min(limit, made.plan.step_s) if made.plan else limit
         best = _joined(best, made)
@@ -186,15 +222,13 @@ def _counts(context: Context, plan: PlanBatch, key: IntArray, row: int, job: Job
 
 
 def _joined(one: Solution, other: Solution) -> Solution:
-    """Two solutions of one task: the better plan, work and rows of both."""
-    rows = other.rows if one.rows is None or not one.rows.size else one.rows
-    if one.rows is not None and other.rows is not None and one.rows.size and other.rows.size:
-        rows = np.concatenate((one.rows, other.rows))
+    """Two solutions of one task: the better plan, the rows of the later, the work of both."""
+    kept = other.rows if other.rows is not None and other.rows.size else one.rows
     return Solution(
         plan=other.plan or one.plan,
         bound_s=min(one.bound_s, other.bound_s),
         shape=other.shape,
-        rows=rows,
+        rows=kept,
         work=one.work + other.work,
         programs=one.programs + other.programs,
         variables=max(one.variables, other.variables),
