@@ -17,13 +17,14 @@ class SearchOptions:
     Attributes:
         top: how many plans to return.
         fix: axes held at a value, as text: {"tp": "4", "schedule": "1f1b"}.
-        effort: scan, search or prove; all three price every legal candidate of the declared space and prove the best; scan
-            does not price exactly all that come near those it shows.
+        effort: scan, search or prove. Scan prices every legal candidate of the declared space; search and prove also divide
+            layers freely, until the gap is within 1 % (for 10 deterministic seconds) or 1e-4 (for 300, or the time limit).
         tie_percent: plans within so many per cent of the best of their group are tied, 0 to 3.
         allow_subset: plans may use fewer nodes; so they may where the objective is not throughput.
         pareto: list the plans that no other beats in step time, memory and cost at once.
         workers: threads that price candidates; the answer does not depend on it.
         remedies: whether to look for what would make near misses fit, where nothing does; that takes a second or two.
+        time_limit_s: seconds after which to stop dividing layers; the answer then depends on the machine.
     """
 
     top: int = 10
@@ -34,10 +35,12 @@ class SearchOptions:
     pareto: bool = False
     workers: int = 2
     remedies: bool = True
+    time_limit_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """What `inputs.search` says of them."""
         made: dict[str, Any] = {"fixed": dict(self.fix), "effort": self.effort, "tie_percent": self.tie_percent}
+        made |= {"time_limit_s": self.time_limit_s} if self.time_limit_s is not None else {}
         return made | ({"allow_subset": True} if self.allow_subset else {})
 
 
@@ -50,9 +53,11 @@ class Progress:
         candidates: all of them.
         best_step_time_s: least step time of a plan that fits; None before the first.
         lower_bound_step_time_s: no plan of the space is faster; None before a bound is known.
+        leaders: the first ranked list, degrees in words and step time; empty while candidates are priced.
     """
 
     explored: int
     candidates: int
     best_step_time_s: float | None
     lower_bound_step_time_s: float | None = None
+    leaders: tuple[tuple[str, float], ...] = ()

@@ -108,3 +108,11 @@ def best_step_s(made: Scan) -> float | None:
     """The least step time of a candidate that fits, whatever its rank."""
     times: FloatArray = made.step_s[made.fits]
     return float(times.min()) if len(times) else None
+
+
+def degrees_in_words(made: Scan, row: int) -> str:
+    """One plan of a scan in a line: its degrees above 1, micro-batch and ZeRO stage."""
+    batch = made.batch
+    names = [name for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "dp") if int(getattr(batch, name)[row]) > 1]
+    shown = [f"{name} {int(getattr(batch, name)[row])}" for name in names]
+    return " ".join([*shown, f"micro-batch {int(batch.micro_batch[row])}", f"zero {int(batch.zero[row])}"])

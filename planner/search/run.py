@@ -26,15 +26,16 @@ from shardwright.planner.launchability import with_targets
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
 from shardwright.planner.rules.versions import target_of
-from shardwright.planner.search.finalists import least_s, settled
+from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
 from shardwright.planner.search.pareto import front, points
 from shardwright.planner.search.placement import LIMIT, placement_record
-from shardwright.planner.search.ranking import best_step_s, nearest_to_fitting
+from shardwright.planner.search.ranking import best_step_s, degrees_in_words, nearest_to_fitting, ranked
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
 from shardwright.planner.shown import Shown
+from shardwright.planner.search.stages.dividing import Division, divide
 from shardwright.planner.site.stated import with_measured
 from shardwright.planner.spending import check_objective
 
@@ -145,11 +146,21 @@ def plan_cluster(
     if len(legal) == 0:
         raise no_plan(legal, chosen.fix)
     made = scan(problem, legal, workers=chosen.workers, on_progress=_reporter(space, legal, on_progress))
-    data = _result(problem, chosen, space, legal, made)
+    made = settled(made, problem, chosen.top, chosen.tie_percent / 100, near=False)[0]
+    division = divide(
+        problem,
+        space,
+        made,
+        chosen.effort,
+        workers=chosen.workers,
+        deadline=None if chosen.time_limit_s is None else time.monotonic() + chosen.time_limit_s - elapsed(started[0]),
+        on_wave=_wave_reporter(problem, space, made, chosen, on_progress),
+    )
+    data = _result(problem, chosen, space, legal, division)
     if on_progress is not None:
         on_progress(_finished(data["search"]))
     wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
-    return PlanResult(data=data | {"run": {"wall_s": wall, "cpu_s": cpu, "version": _version(), "solver": None}})
+    return PlanResult(data=data | {"run": {"wall_s": wall, "cpu_s": cpu, "version": _version(), "solver": _solver(division)}})
 
 
 def _check(search: SearchOptions) -> None:
@@ -161,6 +172,8 @@ def _check(search: SearchOptions) -> None:
         raise InvalidValueError(
             f"a tie of {search.tie_percent} %", where="--tie", hint=f"give 0 to {MAX_TIE_PERCENT:g} %; 0 is off"
         )
+    if search.time_limit_s is not None and not search.time_limit_s > 0:
+        raise InvalidValueError(f"a limit of {search.time_limit_s} s", where="--time-limit", hint="give seconds above 0")
     if not 1 <= search.workers <= 256:
         raise InvalidValueError(f"{search.workers} workers", where="--workers", hint="give 1 to 256")
 
@@ -185,8 +198,39 @@ def _finished(account: Record) -> Progress:
     return Progress(explored=explored, candidates=total, best_step_time_s=best, lower_bound_step_time_s=bound)
 
 
-def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, made: Scan) -> Record:
-    made, rows, groups = settled(made, problem, search.top, search.tie_percent / 100, near=search.effort != "scan")
+def elapsed(started: float) -> float:
+    """Seconds since a `time.perf_counter()`."""
+    return time.perf_counter() - started
+
+
+def _wave_reporter(
+    problem: Problem, space: Space, made: Scan, search: SearchOptions, on_progress: Callable[[Progress], None] | None
+) -> Callable[[float, float], None] | None:
+    """Tells the first ranked plans of the scan, and returns what tells of each wave of divisions."""
+    if on_progress is None:
+        return None
+    rows = ranked(problem, made, search.top, search.tie_percent / 100)[0]
+    leaders = tuple((degrees_in_words(made, int(row)), float(made.step_s[row])) for row in rows)
+    event = Progress(explored=space.candidates, candidates=space.candidates, best_step_time_s=best_step_s(made))
+    on_progress(replace(event, leaders=leaders))
+
+    def report(best: float, bound: float) -> None:
+        on_progress(replace(event, best_step_time_s=best, lower_bound_step_time_s=min(bound, best), leaders=leaders))
+
+    return report
+
+
+def _solver(division: Division) -> str | None:
+    """The solver of the programs, where any was solved."""
+    if division.proof is None or division.proof.programs == 0:
+        return None
+    from importlib.metadata import version
+
+    return f"OR-Tools {version('ortools')} CP-SAT"
+
+
+def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal, division: Division) -> Record:
+    made, rows, groups = settled(division.made, problem, search.top, search.tie_percent / 100, near=search.effort != "scan")
     inputs = problem.to_inputs()
     inputs["search"] |= search.to_dict()
     plans = launchable_first(problem, _described(problem, made, rows), groups)
@@ -200,7 +244,7 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "inputs": inputs,
         **problem_summary(problem),
         "assumptions": [a.to_dict() for a in problem.assumptions],
-        "search": account(space, legal, made) | {"objective": problem.objective},
+        "search": account(space, legal, replace(division, made=made)) | {"objective": problem.objective},
         "plans": plans,
         **({"pareto": points(_described(problem, made, front(problem, made)), plan_id)} if search.pareto else {}),
         "near_misses": misses,
@@ -224,23 +268,25 @@ def _placing(search: SearchOptions, rank: int) -> float:
     return LIMIT if rank == 1 and search.effort != "scan" else 0.0
 
 
-def account(space: Space, legal: Legal, made: Scan) -> Record:
-    """What the search looked at: candidates = Σ rejected + pruned + priced."""
+def account(space: Space, legal: Legal, division: Division) -> Record:
+    """What the search looked at: candidates = Σ rejected + pruned + priced; divisions found by programs are no candidates."""
+    made = division.made
     best = best_step_s(made)
-    bound = None if made.interrupted or best is None else float(least_s(made)[made.fits].min())
+    bound = None if made.interrupted or best is None else division.bound_s
     gap = None if bound is None or best is None else max(1.0 - bound / best, 0.0)
     return {
-        "space": space.to_dict(),
+        "space": space.to_dict() | division.freedom.to_dict(),
         "candidates": space.candidates,
         "rejected": legal.rejected,
         "pruned_by_bound": 0,
-        "priced": int(made.priced.sum()),
-        "fits": int(made.fits.sum()),
+        "priced": int(made.priced[: len(legal)].sum()),
+        "fits": int(made.fits[: len(legal)].sum()),
         "best_step_time_s": best,
         "lower_bound_step_time_s": bound,
         "gap": gap,
         "proven_optimal": gap is not None and gap <= PROVEN,
-        "stopped": "interrupted" if made.interrupted else None,
+        "stopped": "interrupted" if made.interrupted else division.stopped,
+        "division": division.to_dict(),
     }
 
 

@@ -171,7 +171,7 @@ def _fullest(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
         kinds=1,
     )
     load = loads(replace(context, splits=table), replace(batch, split=split), key, 1)
-    return np.asarray((batch.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest_s)[:, 0])
+    return np.asarray((batch.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest.total_s)[:, 0])
 
 
 def _times(context: Context, batch: PlanBatch, layers: Layers, whole_s: FloatArray) -> FloatArray:

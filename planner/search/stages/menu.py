@@ -164,12 +164,12 @@ def _priced(context: Context, plans: PlanBatch, key: IntArray, table: SplitTable
     own, some = replace(context, splits=table), replace(plans, split=np.zeros(len(plans), dtype=np.int64))
     load = loads(own, some, key, runs)
     memory = memory_of(own, some, load.shared, runs)
-    busy = plans.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest_s
+    busy = plans.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest.total_s
     fits = (memory.total_bytes <= context.problem.device.memory_bytes) & (busy < limit_s)
     names = Passes.__slots__
     one = Passes(**{name: getattr(load.one, name).min(axis=0, keepdims=True) for name in names})
     keep = np.flatnonzero(fits.any(axis=0))
-    return _Priced(keep=keep, one=one, tail_s=load.rest_s.min(axis=0)[keep])
+    return _Priced(keep=keep, one=one, tail_s=load.rest.total_s.min(axis=0)[keep])
 
 
 def _single(context: Context, plans: PlanBatch, key: IntArray, base: dict[str, IntArray], limit_s: float) -> Menu | None:

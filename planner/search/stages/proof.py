@@ -40,6 +40,9 @@ WAVE = 8
 EFFORTS = (0.2, 1.0, 5.0, 25.0)
 """Deterministic seconds of a task, each time it is taken up."""
 
+FINE = 1e-4
+"""Relative gap to go on to where that takes little."""
+
 MOST_ROWS = 300
 """Rows kept for a shape; those found last are dropped."""
 
@@ -51,11 +54,13 @@ class Limits:
     Attributes:
         gap: relative gap at which the search is done.
         effort: deterministic seconds in all.
+        fine: deterministic seconds up to which to go on to `FINE` when the gap is reached.
         expired: whether the wall clock says so; asked between waves.
     """
 
     gap: float
     effort: float
+    fine: float = 0.0
     expired: Callable[[], bool] = lambda: False
 
 
@@ -161,23 +166,46 @@ def _waves(
     on_wave: Callable[[float, float], None] | None,
 ) -> str | None:
     """Solves tasks until none is left below the gap; why it stopped before that."""
-    queue = [(0, task.bound_s, at) for at, task in enumerate(tasks)]
-    heapq.heapify(queue)
     with ThreadPoolExecutor(max(workers, 1)) as pool:
-        while True:
-            wave = _next_wave(queue, tasks, limits.gap, state)
-            if not wave or state.work >= limits.effort or limits.expired():
-                break
-            jobs = [_job(families, tasks[at], state, limits) for at in wave]
-            solutions: Iterable[Solution] = pool.map(partial(solve_task, context, families), jobs)
-            for at, solution in zip(wave, solutions, strict=True):
-                state.learn(tasks[at], solution)
-                _again(queue, tasks, at, (1 - limits.gap) * state.best_s)
-            if on_wave is not None:
-                on_wave(state.best_s, min(task.bound_s for task in tasks))
-    if all(task.bound_s >= (1 - limits.gap) * state.best_s for task in tasks):
+
+        def solved(jobs: list[Job]) -> Iterable[Solution]:
+            return pool.map(partial(solve_task, context, families), jobs)
+
+        _until(families, tasks, state, limits, solved, on_wave)
+        reached = _reached(tasks, state, limits.gap)
+        if reached and state.work < limits.fine and limits.gap > FINE:
+            _until(families, tasks, state, replace(limits, gap=FINE, effort=limits.fine), solved, on_wave)
+    if reached:
         return None
     return "time_limit" if limits.expired() else "effort_limit"
+
+
+def _until(
+    families: Families,
+    tasks: list[Task],
+    state: _State,
+    limits: Limits,
+    solved: Callable[[list[Job]], Iterable[Solution]],
+    on_wave: Callable[[float, float], None] | None,
+) -> None:
+    """Solves waves until no task is left below the gap, or the limits are met."""
+    queue = [(0, task.bound_s, at) for at, task in enumerate(tasks)]
+    heapq.heapify(queue)
+    while state.work < limits.effort and not limits.expired():
+        wave = _next_wave(queue, tasks, limits.gap, state)
+        if not wave:
+            return
+        jobs = [_job(families, tasks[at], state, limits) for at in wave]
+        for at, solution in zip(wave, solved(jobs), strict=True):
+            state.learn(tasks[at], solution)
+            _again(queue, tasks, at, (1 - limits.gap) * state.best_s)
+        if on_wave is not None:
+            on_wave(state.best_s, min(task.bound_s for task in tasks))
+
+
+def _reached(tasks: list[Task], state: _State, gap: float) -> bool:
+    """Whether no task is left below the gap."""
+    return all(task.bound_s >= (1 - gap) * state.best_s for task in tasks)
 
 
 def _again(queue: list[tuple[int, float, int]], tasks: list[Task], at: int, enough_s: float) -> None:
@@ -210,4 +238,4 @@ def _job(families: Families, task: Task, state: _State, limits: Limits) -> Job:
     loose = shape is not None and shape.vpp > 1 and np.isfinite(state.best_s)
     limit = (1 - limits.gap) * state.best_s if loose else state.best_s
     chains = state.chains.get(shape) if shape is not None else None
-    return Job(task=task, limit_s=limit, chains=chains, effort=min(EFFORTS[task.tries], limits.effort))
+    return Job(task=task, limit_s=limit, chains=chains, effort=min(EFFORTS[min(task.tries, len(EFFORTS) - 1)], limits.effort))

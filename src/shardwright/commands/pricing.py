@@ -50,6 +50,7 @@ def plan(
     top: o.Top = 10,
     fix: o.Fix = None,
     effort: o.Effort = "search",
+    time_limit: o.TimeLimit = None,
     tie: o.Tie = 1.0,
     workers: o.Workers = None,
     output: o.Folder = None,
@@ -63,6 +64,7 @@ def plan(
     folder = asked.free_folder(output)
     search = {"top": top, "fix": asked.fixed(fix or []), "effort": effort, "tie_percent": tie}
     search |= {"allow_subset": allow_subset, "pareto": pareto}
+    search |= {"time_limit_s": time_limit} if time_limit is not None else {}
     search |= {"workers": workers} if workers is not None else {}
     result = _searched(job, asked.pricing(given), search)
     if folder is not None:
