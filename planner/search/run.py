@@ -1,10 +1,10 @@
 """`plan`: the search from a problem to a ranked, self-contained result.
 
-    declare the space -> enumerate legal candidates -> price them all -> rank -> describe the best
+    declare the space -> enumerate legal candidates -> price them all -> divide layers freely -> rank -> describe the best
 
 Every legal candidate of the declared space is priced, and those that may be the fastest by the recurrence of their schedule
-(`finalists`), so the least step time is at the same time the bound: within the space printed under `search.space` no plan is
-faster. The space holds uniform degrees and as-even-as-possible splits.
+(`finalists`); `stages.dividing` then looks for better divisions of layers and bounds what any could take. Within the
+space printed under `search.space` no plan is faster than `lower_bound_step_time_s`.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def test_more_nodes_are_as_many_as_it_takes(case):
         assert remedy["feasible"]
         shape = f"x{problem.cluster.gpus_per_node}" if problem.cluster.gpus_per_node < problem.cluster.node.gpus else ""
         job = {"seq_len": problem.job.seq_len, "global_batch": problem.job.global_batch}
-        larger = plan(problem.graph, f"{node}:{nodes}{shape}", **job)
+        larger = plan(problem.graph, f"{node}:{nodes}{shape}", **job, search=SearchOptions(effort="scan"))
         assert larger.exit_code == 0
         assert larger.data["search"]["best_step_time_s"] == pytest.approx(remedy["step_time_s"], rel=1e-9)
         half = load_cluster(f"{node}:{nodes // 2}{shape}")

@@ -31,6 +31,17 @@ class Subset(Record):
     least_objective: float | None = Field(description="no plan of this size has a smaller value")
 
 
+class Division(Record):
+    """How far layers were divided freely: by program, beyond the candidates."""
+
+    families: Count = Field(description="meshes with their micro-batch, ZeRO stage and schedule")
+    tasks: Count = Field(description="pipelines of those in each recompute mode that could fit")
+    solved: Count = Field(description="tasks whose bound was below the best plan and that were looked at")
+    programs: Count
+    variables: Count = Field(description="of the largest program")
+    plans: Count = Field(description="plans found that were better than all known")
+
+
 class Search(Record):
     """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
 
@@ -49,6 +60,7 @@ class Search(Record):
     objective_unit: str | None = Field(None, description="where plans may use fewer nodes: what is made least")
     best_objective: float | None = Field(None, description="the least value found")
     lower_bound_objective: float | None = Field(None, description="no plan has a smaller value")
+    division: Division | None = Field(None, description="null in results of earlier versions")
     subsets: list[Subset] = Field(default_factory=list, description="sizes of the cluster that were searched")
 
 

@@ -4,10 +4,10 @@ With a and g the forward and backward time of a layer (of the cheapest kind) and
 add to their rank, S the whole model's pass, m = ⌈L / pp⌉, for each recompute mode
 
     some rank holds m layers            T >= M·m·a + what follows its last pass                       (one kind of layers)
-    some rank takes t or longer         T >= M·t        t: least with Σ_r ⌊(t − e_r) / a⌋ >= L        whole layers, the head somewhere
+    some rank takes t or longer         T >= M·t        t: least with Σ_r ⌊(t − e_r) / a⌋ >= L        whole layers, the head too
     1F1B, M > pp                        T >= 2·S + (M − pp − 1)·t
     GPipe                               T >= S + (M − 1)·t
-    without gradients apart             T >= S                                                        one micro-batch there and back
+    without gradients apart             T >= S          one micro-batch there and back
 
 The third is the chain through the rank of t that waits for the ranks after it before its first and after its last
 micro-batch: (M − pp + i + 1)·t + P + 2·A with P >= S − A − t, A >= S − (i + 1)·t. Times hold the part of every exchange that
@@ -40,7 +40,8 @@ class Layers:
     """One micro-batch of families in one recompute mode, [families].
 
     Attributes:
-        layer_s: forward and backward of the cheapest layer.
+        total: how many such layers the model has.
+        layer_s: forward and backward of the cheapest of them.
         first_s, last_s: what embedding, and head, add to their rank.
         sends_s: what every rank adds.
         whole_s: the model on pp ranks.
@@ -49,6 +50,7 @@ class Layers:
         constant_bytes, state_bytes, saved_bytes: of a rank; of a layer; of a layer and micro-batch in flight.
     """
 
+    total: int
     layer_s: FloatArray
     first_s: FloatArray
     last_s: FloatArray
@@ -70,33 +72,41 @@ def least_step_s(context: Context, batch: PlanBatch, key: IntArray, modes: tuple
         key: its operator key.
         modes: indices into `RECOMPUTE_MODES`.
     """
-    made = np.full((len(modes), len(batch)), np.inf)
+    made = np.zeros((len(modes), len(batch)))
     for at, mode in enumerate(modes):
-        layers = layers_of(context, batch, key, mode)
-        least = _times(context, batch, layers, layers.whole_s)
-        made[at] = np.where(_room(context, batch, layers) >= context.problem.graph.layers, least, np.inf)
+        for layers in layers_of(context, batch, key, mode):
+            least = _times(batch, layers, layers.whole_s)
+            made[at] = np.maximum(made[at], np.where(_room(context, batch, layers) >= layers.total, least, np.inf))
     return made + tied_s(context, batch, key)
 
 
 def least_partial_s(context: Context, batch: PlanBatch, key: IntArray) -> tuple[FloatArray, IntArray]:
     """The same with some layers of each stage recomputed, and the least count that could fit (0: none, or none does)."""
-    none, full = layers_of(context, batch, key, 0), layers_of(context, batch, key, FULL)
-    total, longest = context.problem.graph.layers, np.maximum(-(-context.problem.graph.layers // batch.pp), 1)
-    low, high = np.zeros(len(batch), dtype=np.int64), np.full(len(batch), total, dtype=np.int64)
-    enough = _room(context, batch, none, full, high) >= total
+    least, count = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64)
+    for none, full in zip(layers_of(context, batch, key, 0), layers_of(context, batch, key, FULL), strict=True):
+        needed = _least_count(context, batch, none, full)
+        longest = np.maximum(-(-none.total // batch.pp), 1)
+        covered = np.minimum(needed, longest)
+        again = np.maximum(full.layer_s - none.layer_s, 0.0)
+        fullest = batch.micro_batches * (longest * none.layer_s + covered * again)
+        timed = np.maximum(fullest, _times(batch, none, none.whole_s + covered * again))
+        least = np.maximum(least, np.where(needed <= none.total, timed, np.inf))
+        count = np.maximum(count, np.minimum(needed, none.total))
+    return least + tied_s(context, batch, key), count
+
+
+def _least_count(context: Context, batch: PlanBatch, none: Layers, full: Layers) -> IntArray:
+    """Layers recomputed on each stage with which there may be room for all; more than all where there is none, [families]."""
+    low, high = np.full(len(batch), -1), np.full(len(batch), none.total + 1)
     while (low + 1 < high).any():
         middle = (low + high) // 2
-        fits = _room(context, batch, none, full, middle) >= total
+        fits = _room(context, batch, none, full, middle) >= none.total
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    again = np.maximum(full.layer_s - none.layer_s, 0.0)
-    covered = np.minimum(high, longest)
-    fullest = batch.micro_batches * (longest * none.layer_s + covered * again)
-    least = np.maximum(fullest, _times(context, batch, none, none.whole_s + covered * again))
-    return np.where(enough, least + tied_s(context, batch, key), np.inf), np.where(enough, high, 0)
+    return high
 
 
-def layers_of(context: Context, batch: PlanBatch, key: IntArray, mode: int) -> Layers:
-    """Times and memory of layers of families in a mode."""
+def layers_of(context: Context, batch: PlanBatch, key: IntArray, mode: int) -> list[Layers]:
+    """Times and memory of layers of families in a mode: the least of all kinds, and of each kind where there are several."""
     count = len(batch)
     one = replace(batch, recompute=np.full(count, mode), recompute_layers=np.full(count, ALL_LAYERS))
     graph = context.problem.graph
@@ -118,23 +128,31 @@ def layers_of(context: Context, batch: PlanBatch, key: IntArray, mode: int) -> L
     other = memory.total_bytes - slack * memory.activations_bytes
     alive = _alive(batch, np.zeros((count, 1), dtype=np.int64))[:, 0]
 
-    def slope(part: FloatArray) -> FloatArray:
-        return np.asarray(((part[:, 2 * kinds : 3 * kinds] - part[:, kinds : 2 * kinds]) / 2).min(axis=1))
-
-    state, saved = np.maximum(slope(other), 0.0), np.maximum(slope(memory.activations_bytes) * slack / alive, 0.0)
-    two = memory.total_bytes[:, kinds : 2 * kinds].min(axis=1)
-    return Layers(
-        layer_s=both[:, :kinds].min(axis=1),
-        first_s=both[:, -2],
-        last_s=both[:, -1],
-        sends_s=2 * load.sends_s,
-        whole_s=both[:, -3:].sum(axis=1) + 2 * batch.pp * load.sends_s,
-        fullest_s=_fullest(context, one, key),
-        fits_one=memory.total_bytes[:, :kinds].min(axis=1) <= context.problem.device.memory_bytes,
-        constant_bytes=two - 2 * (state + alive * saved),
-        state_bytes=state,
-        saved_bytes=saved,
-    )
+    chosen: list[tuple[list[int], int]] = [(list(range(kinds)), graph.layers)]
+    chosen += [([kind], int(pattern[kind])) for kind in range(kinds)] if kinds > 1 else []
+    fullest = _fullest(context, one, key)
+    made = []
+    for some, total in chosen:
+        first, second, fourth = (np.array(some) + at * kinds for at in range(3))
+        state = np.maximum(((other[:, fourth] - other[:, second]) / 2).min(axis=1), 0.0)
+        kept = memory.activations_bytes * slack / alive[:, None]
+        saved = np.maximum(((kept[:, fourth] - kept[:, second]) / 2).min(axis=1), 0.0)
+        made.append(
+            Layers(
+                total=total,
+                layer_s=both[:, first].min(axis=1),
+                first_s=both[:, -2],
+                last_s=both[:, -1],
+                sends_s=2 * load.sends_s,
+                whole_s=both[:, -3:].sum(axis=1) + 2 * batch.pp * load.sends_s,
+                fullest_s=fullest,
+                fits_one=memory.total_bytes[:, first].min(axis=1) <= context.problem.device.memory_bytes,
+                constant_bytes=memory.total_bytes[:, second].min(axis=1) - 2 * (state + alive * saved),
+                state_bytes=state,
+                saved_bytes=saved,
+            )
+        )
+    return made
 
 
 def _table(counts: FloatArray, kinds: int) -> SplitTable:
@@ -174,9 +192,9 @@ def _fullest(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
     return np.asarray((batch.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest.total_s)[:, 0])
 
 
-def _times(context: Context, batch: PlanBatch, layers: Layers, whole_s: FloatArray) -> FloatArray:
+def _times(batch: PlanBatch, layers: Layers, whole_s: FloatArray) -> FloatArray:
     """The greatest of the bounds of time, [families]."""
-    longest = longest_rank_s(context, batch, layers)
+    longest = longest_rank_s(batch, layers)
     count, pp = batch.micro_batches, batch.pp
     made = np.maximum(count * longest, layers.fullest_s)
     filled = (batch.schedule == _ONE_F_ONE_B) & (count > pp)
@@ -185,9 +203,9 @@ def _times(context: Context, batch: PlanBatch, layers: Layers, whole_s: FloatArr
     return np.where(_WHOLE[batch.schedule], np.maximum(made, whole_s), made)
 
 
-def longest_rank_s(context: Context, batch: PlanBatch, layers: Layers) -> FloatArray:
+def longest_rank_s(batch: PlanBatch, layers: Layers) -> FloatArray:
     """Least time of a micro-batch on the busiest rank with whole layers and the ends of the model somewhere, [families]."""
-    total, pp = context.problem.graph.layers, batch.pp
+    total, pp = layers.total, batch.pp
     together = (pp == 1) | FOLDED[batch.schedule]
     first = np.where(together, layers.first_s + layers.last_s, layers.first_s)
     last = np.where(together, 0.0, layers.last_s)

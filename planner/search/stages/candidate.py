@@ -2,8 +2,8 @@
 
     solve the program -> price its division by `cost.pricing.price` -> add the chain that was longest there -> solve again
 
-Every chain is a row that no step undercuts and the longest one is exact at the times it was found at, so the program's least step
-rises to the least price. The candidate is done when its bound meets the best price known, when the same division comes
+Every chain is a row that no step undercuts and the longest one is exact at the times it was found at, so the program's least
+step rises to the least price. The candidate is done when its bound meets the best price known, when the same division comes
 again (its row is there already: rounding, or times that are not exact), or after `ROUNDS` or the given effort.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from shardwright.planner.cost.pricing import FOLDED, Context, price
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
-from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.schedules.timing import ChunkTimes, chunk_times
 from shardwright.planner.search.stages.menu import Menu, menu_of
@@ -26,12 +26,15 @@ from shardwright.planner.search.stages.rows import Chains, first_chains, longest
 ROUNDS = 40
 """Programs solved for one candidate at most."""
 
+TOWARDS_EVEN = (0.0, 0.3, 0.6, 0.85)
+"""How far towards equal chunks lie the times whose longest chains are added."""
+
 ACTIVE, ADDED = 24, 8
 """Rows of the first program beside two a rank, and rows of the pool added at once."""
 
-OPERATIONS, LOOKING, BUILDING, BUILT = 1.0e7, 0.004, 0.008, 1e-6
-"""What counts as a deterministic second, as measured: operations of pipelines priced and traced; and seconds for the menu of a plan,
-for a program, and for a variable in a row of it."""
+OPERATIONS, LOOKING, BUILDING, BUILT = 2.0e7, 0.0008, 0.005, 5e-7
+"""What counts as a deterministic second, as measured: operations of pipelines priced and traced; and seconds for the menu of a
+plan, for a program, and for a variable in a row of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,7 @@ def _rounds(
         work += operations(plans) / OPERATIONS
         if steps.min() < best[0]:
             best, hint = (float(steps.min()), chunks, int(steps.argmin())), solved.choices
-        rows = longest(shape, times)
+        rows = longest(shape, _between(times))
         pool, active = pool.with_rows(rows), longer.with_rows(rows)
     return Found(
         chunks=best[1],
@@ -163,6 +166,15 @@ def _longer_rows(pool: Chains, active: Chains, times: ChunkTimes) -> Chains:
     lengths = pool.length_s(times)[0]
     order = np.argsort(-lengths, kind="stable")[:ADDED]
     return active.with_rows(pool.counts[order[lengths[order] > reached]])
+
+
+def _between(times: ChunkTimes) -> ChunkTimes:
+    """Times of a division, and those on the way from it to equal chunks: their longest chains hold nearby divisions off too."""
+    parts = []
+    for part in (times.forward_s, times.input_s, times.weight_s):
+        even = np.full_like(part, part.mean())
+        parts.append(np.concatenate([part + share * (even - part) for share in TOWARDS_EVEN]))
+    return chunk_times(*parts, pp=times.tail_s.shape[1], tail_s=np.repeat(times.tail_s, len(TOWARDS_EVEN), axis=0))
 
 
 def operations(plan: PlanBatch) -> float:

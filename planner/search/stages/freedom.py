@@ -1,7 +1,7 @@
 """What a target lets each plan choose beyond the axes of the space, and which candidates of a scan differ in that alone.
 
-    layers per stage     wherever the framework has words for an uneven division: Megatron-LM from 0.13 on (layouts), torchtitan,
-                         PyTorch; not where the split is fixed
+    layers per stage     wherever the framework has words for an uneven division: Megatron-LM from 0.13 on (layouts),
+                         torchtitan, PyTorch; not where the split is fixed
     layers recomputed    any count k of each stage's layers, one for all stages, where the framework can recompute some layers
                          of a stage; a multiple of vpp (the count is given for each chunk); not where recompute is fixed
 
@@ -10,7 +10,6 @@ A *family* is the candidates of one mesh, micro-batch, ZeRO stage and schedule: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np

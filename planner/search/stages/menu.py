@@ -79,7 +79,7 @@ def menu_of(context: Context, plans: PlanBatch, key: IntArray, limit_s: float) -
     Args:
         context: tables and network.
         plans: one plan, whose division of layers is of no matter; or several of one pipeline that differ in what they
-            recompute or how they shard: the menu then has the least time and tail of each choice, and those that fit one of them.
+            recompute or how they shard: the menu then has the least time and tail of a choice, and all that fit any of them.
         key: operator key of each, the same for all.
         limit_s: seconds of the step to beat.
 
@@ -107,14 +107,14 @@ def most_layers(context: Context, plan: PlanBatch, key: IntArray, limit_s: float
 
 
 def layer_range(layers: int, pp: int, vpp: int, most: int) -> tuple[int, int]:
-    """Least and most layers of an inner chunk: any number of one or more, and around the even share where ranks hold several.
+    """Least and most layers of an inner chunk: any number of one or more; the even share or one more where ranks hold several.
 
     The first and the last chunk may also hold fewer, down to none.
     """
     if vpp == 1:
         return 1, most
     chunks = pp * vpp
-    return max(-(-layers // chunks) - 1, 1), min(layers // chunks + 1, most)
+    return max(layers // chunks, 1), min(layers // chunks + 1, most)
 
 
 def _choices(places: Places, between: tuple[int, int], chunks: int) -> tuple[IntArray, IntArray, IntArray]:

@@ -52,7 +52,7 @@ class Solved:
 
 def coefficients(menu: Menu, chains: Chains) -> tuple[FloatArray, FloatArray]:
     """Seconds that each choice, and each set, adds to each row, [rows, choices] and [rows, sets]."""
-    n, pp = menu.chunks, menu.pp
+    n = menu.chunks
     forward, input_, weight = (chains.counts[:, at * n : (at + 1) * n] for at in range(3))
     tail = chains.counts[:, 3 * n :]
     made = forward[:, menu.chunk] * menu.forward_s + input_[:, menu.chunk] * menu.input_s
@@ -84,7 +84,7 @@ def solve(menu: Menu, chains: Chains, limit_s: float, *, effort: float, hint: In
     of_choice, of_set = (np.floor(part / unit).astype(np.int64) for part in coefficients(menu, chains))
     total = cp_model.LinearExpr.weighted_sum
     for row, more in zip(of_choice, of_set, strict=True):
-        model.add(total(x, row) + total(y, more) <= step if len(y) else total(x, row) <= step)
+        model.add(total(x, row) + total(y, more) <= step if y else total(x, row) <= step)
     model.minimize(step)
     for variable in hint.tolist() if hint is not None else ():
         model.add_hint(x[variable], 1)

@@ -1,7 +1,7 @@
 """The proof: families of a scan in waves, best bound first, until what is left cannot hold a better plan.
 
-Tasks (`tasks`) whose bound reaches (1 − gap) of the best step known are never solved. The others are solved a wave at a time; only
-between waves do they learn of a better plan and of each other's rows, so that the result does not depend on how many
+Tasks (`tasks`) whose bound reaches (1 − gap) of the best step known are never solved. The others are solved a wave at a time;
+only between waves do they learn of a better plan and of each other's rows, so that the result does not depend on how many
 are solved at once. A task that its effort stopped keeps the bound it reached and is solved again with more, while there is any.
 
     lower bound = min over all tasks of their bounds, and over the candidates that nobody divides of their least step

@@ -53,7 +53,9 @@ def first_chains(shape: Shape, forward: float, back: float, weight: float) -> Ch
 
     Args:
         shape: of the pipeline.
-        forward, back, weight: seconds of a usual pass (input and weight gradients apart), for their proportions.
+        forward: seconds of a usual forward pass; only proportions matter.
+        back: of its gradient of inputs.
+        weight: of its gradient of weights.
     """
     sizes = np.random.default_rng(0).uniform(LIGHTEST, HEAVIEST, (SCATTERED, shape.pp * shape.vpp))
     sizes[0] = 1.0

@@ -1,7 +1,7 @@
 """What there is to solve: families of a scan, each in one recompute mode, with the bound of `bounds`.
 
-A family with a pipeline is solved by its program (`candidate`). Where some layers of each stage may be recomputed, every count k
-that could beat the best is a program of its own, in the order of k: more recomputing never makes a bound smaller, so the first
+A family with a pipeline is solved by its program (`candidate`). Where some layers of each stage may be recomputed, every count
+k that could beat the best is a program of its own, in the order of k: more recomputing never makes a bound smaller, so the first
 count whose own bound is too large ends it. Without a pipeline, all counts are priced.
 """
 
@@ -205,7 +205,7 @@ def _division(context: Context, plans: PlanBatch, key: IntArray, rows: IntArray,
 
 def _counts(context: Context, plan: PlanBatch, key: IntArray, rows: IntArray, job: Job) -> Solution:
     """Every count of recomputed layers that could beat the limit."""
-    none, full = layers_of(context, plan, key, 0), layers_of(context, plan, key, FULL)
+    none, full = layers_of(context, plan, key, 0)[0], layers_of(context, plan, key, FULL)[0]
     vpp, task = int(plan.vpp[0]), job.task
     best, limit, bound = Solution(plan=None, bound_s=np.inf), job.limit_s, np.inf
     for count in range(max(-(-task.least // vpp), 1) * vpp, context.problem.graph.layers, vpp):
