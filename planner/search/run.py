@@ -34,8 +34,8 @@ from shardwright.planner.search.placement import LIMIT, placement_record
 from shardwright.planner.search.ranking import best_step_s, degrees_in_words, nearest_to_fitting, ranked
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
-from shardwright.planner.shown import Shown
 from shardwright.planner.search.stages.dividing import Division, divide
+from shardwright.planner.shown import Shown
 from shardwright.planner.site.stated import with_measured
 from shardwright.planner.spending import check_objective
 

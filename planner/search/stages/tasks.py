@@ -1,8 +1,8 @@
 """What there is to solve: families of a scan, each in one recompute mode, with the bound of `bounds`.
 
-A family with a pipeline is solved by its program (`candidate`). Where some layers of each stage may be recomputed, every count
-k that could beat the best is a program of its own, in the order of k: more recomputing never makes a bound smaller, so the first
-count whose own bound is too large ends it. Without a pipeline, all counts are priced.
+A family with a pipeline is solved by its program (`candidate`). Where some layers of each stage may be recomputed, every number
+of them that could beat the best is a program of its own, in ascending order: more recomputing never makes a bound smaller, so
+the first whose own bound is too large ends it. Without a pipeline, all numbers are priced.
 """
 
 from __future__ import annotations
