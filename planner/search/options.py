@@ -24,6 +24,7 @@ class SearchOptions:
         pareto: list the plans that no other beats in step time, memory and cost at once.
         workers: threads that price candidates; the answer does not depend on it.
         remedies: whether to look for what would make near misses fit, where nothing does; that takes a second or two.
+        effort_s: deterministic seconds for dividing layers; None for those of the effort.
         time_limit_s: seconds after which to stop dividing layers; the answer then depends on the machine.
     """
 
@@ -36,6 +37,7 @@ class SearchOptions:
     workers: int = 2
     remedies: bool = True
     time_limit_s: float | None = None
+    effort_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """What `inputs.search` says of them."""

@@ -153,6 +153,7 @@ def plan_cluster(
         made,
         chosen.effort,
         workers=chosen.workers,
+        seconds=chosen.effort_s,
         deadline=None if chosen.time_limit_s is None else time.monotonic() + chosen.time_limit_s - elapsed(started[0]),
         on_wave=_wave_reporter(problem, space, made, chosen, on_progress),
     )

@@ -73,6 +73,7 @@ def divide(
     effort: str,
     *,
     workers: int = 1,
+    seconds: float | None = None,
     deadline: float | None = None,
     on_wave: Callable[[float, float], None] | None = None,
 ) -> Division:
@@ -84,6 +85,7 @@ def divide(
         made: a scan whose best plan is priced exactly.
         effort: scan, search or prove.
         workers: tasks solved at once; the answer does not depend on it.
+        seconds: deterministic seconds; None for those of the effort.
         deadline: `time.monotonic()` at which to stop.
         on_wave: called with the best step and the bound.
     """
@@ -95,7 +97,7 @@ def divide(
         return Division(made=made, bound_s=None if best is None else known, stopped=None, freedom=none, proof=None)
     limits = Limits(
         gap=GAPS[effort],
-        effort=SECONDS[effort],
+        effort=SECONDS[effort] if seconds is None else seconds,
         fine=FINE_SECONDS,
         expired=lambda: deadline is not None and time.monotonic() >= deadline,
     )
