@@ -32,7 +32,7 @@ TOWARDS_EVEN = (0.0, 0.3, 0.6, 0.85)
 ACTIVE, ADDED = 24, 8
 """Rows of the first program beside two a rank, and rows of the pool added at once."""
 
-OPERATIONS, LOOKING, BUILDING, BUILT = 2.0e7, 0.0008, 0.005, 5e-7
+OPERATIONS, LOOKING, BUILDING, BUILT = 4.0e7, 0.0005, 0.003, 3e-7
 """What counts as a deterministic second, as measured: operations of pipelines priced and traced; and seconds for the menu of a
 plan, for a program, and for a variable in a row of it."""
 
