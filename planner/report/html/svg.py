@@ -30,9 +30,9 @@ def element(name: str, *children: object, **attributes: object) -> Markup:
         attributes: `class_` is class, other underscores are hyphens; those that are None are left out.
     """
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
-    opened = Markup("").join(Markup(' {}="{}"').format(Markup(key), clean(value)) for key, value in given)
-    inside = Markup("").join(child if isinstance(child, Markup) else escape(clean(child)) for child in children)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), opened, inside)
+    opened = "".join(f' {key}="{escape(clean(value))}"' for key, value in given)
+    inside = "".join(child if isinstance(child, Markup) else escape(clean(child)) for child in children)
+    return Markup(f"<{name}{opened}>{inside}</{name}>")
 
 
 def many(parts: Any) -> Markup:
