@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -97,9 +98,15 @@ def uneven_splits(splits: Sequence[Split]) -> dict[int, Repeating]:
             by_shape.setdefault((split.pp, split.vpp), []).append(index)
     found: dict[int, Repeating] = {}
     for (pp, vpp), members in by_shape.items():
-        layers = np.array([splits[index].chunks for index in members], dtype=np.float64)
-        found |= dict(zip(members, repeating(pp, vpp, layers), strict=True))
+        chunks = tuple(splits[index].chunks for index in members)
+        found |= dict(zip(members, _repeating(pp, vpp, chunks), strict=True))
     return found
+
+
+@lru_cache(maxsize=1024)
+def _repeating(pp: int, vpp: int, chunks: tuple[tuple[int, ...], ...]) -> tuple[Repeating, ...]:
+    """Steps of divisions of one shape; the problems of a sweep have most of them in common."""
+    return tuple(repeating(pp, vpp, np.array(chunks, dtype=np.float64)))
 
 
 def chain_ends(

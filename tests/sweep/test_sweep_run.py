@@ -13,6 +13,10 @@ from sweep_cases import FIXED, SMALL, quick, request_of, started, stored, withou
 from shardwright import PricingOptions, SearchOptions, plan, sweep
 from shardwright.documents import digest, rounded
 from shardwright.errors import LimitReachedError
+from shardwright.hardware import fabric
+from shardwright.hardware.kernel_fits import load_fit
+from shardwright.models.catalog import load_preset
+from shardwright.planner.cost import pipelines
 from shardwright.planner.report.style import Style
 from shardwright.planner.report.sweep_output import sweep_chunks
 from shardwright.planner.schema import json_schema
@@ -110,14 +114,17 @@ def test_pieces_make_the_document():
 
 
 def test_points_share_presets_and_shapes_with_their_neighbours():
-    """Nothing that does not depend on the point is read or built again."""
-    from shardwright.hardware.kernel_fits import load_fit
-    from shardwright.models.catalog import load_preset
+    """Nothing that does not depend on the point is read or built again: presets, fits, curves, steps of unequal chunks."""
+    kept = (load_preset, load_fit, fabric._preset, pipelines._repeating)
 
-    inline(request_of(nodes="1"))
-    before = load_preset.cache_info().misses, load_fit.cache_info().misses
-    inline(request_of(nodes="2,4"))
-    assert (load_preset.cache_info().misses, load_fit.cache_info().misses) == before
+    def misses():
+        return [function.cache_info().misses for function in kept]
+
+    inline(request_of(nodes="8", fix={"tp": "1"}))
+    before = misses()
+    inline(request_of(nodes="8", fix={"tp": "1"}, global_batch=512, precision="fp16"))
+    assert misses() == before
+    assert pipelines._repeating.cache_info().hits > 0
 
 
 # --- the store ------------------------------------------------------------------------------------------
