@@ -4,7 +4,7 @@ python benchmarks/sweep_speed.py [--case NAME] [--models N] [--workers N] [--jso
 
     sizes   12 sizes of llama3.1-70b, 8 to 16,384 GPUs, at the default effort: limit 30 s
     wide    10 models x 10 sizes x 4 sequences x 5 node types at scan: limit 15 minutes and 1.5 GiB
-    ray     the same 10 points on a local Ray cluster and in local processes: limit 1.3 times as long (needs the extra `ray`)
+    ray     the same 40 points on a local Ray cluster and in local processes: limit 1.3 times as long (needs the extra `ray`)
 
 Memory is the sum over the processes of what each holds alone or its share of what it shares (PSS), its peak over the first
 half of the time and over all of it. CPU seconds of all processes tell more than wall seconds where others use the machine.
@@ -29,7 +29,17 @@ MODELS = ("llama3.1-8b", "llama3.1-70b", "llama3.1-405b", "qwen3-32b", "qwen3-23
 MODELS += ("mixtral-8x7b", "deepseek-v3", "gpt3-175b", "gpt-oss-120b", "mistral-7b")
 NODES = "dgx-h100,dgx-h200,dgx-a100-80g,dgx-b200,p5.48xlarge"
 SIZES = ["llama3.1-70b", "--node", "dgx-h100", "--nodes", "1..2048x2", "--seq-len", "8192", "--global-batch", "2048"]
-RAY = ["llama3.1-8b", "--node", "dgx-h100,dgx-a100-80g", "--nodes", "1..256x4", "--global-batch", "512"]
+RAY = [
+    "llama3.1-8b",
+    "--node",
+    "dgx-h100,dgx-a100-80g",
+    "--nodes",
+    "1..512x2",
+    "--global-batch",
+    "512,1024",
+    "--effort",
+    "scan",
+]
 WIDE_S, WIDE_GIB, SIZES_S, RAY_TIMES = 900.0, 1.5, 30.0, 1.3
 GIB = 2**30
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from shardwright.planner.report import words
 from shardwright.planner.report.style import WIDTH, encodable
@@ -44,11 +44,23 @@ class Event(Protocol):
 
 
 class LiveLine:
-    """Shows events on a stream; used as a context manager, a live line is gone afterwards."""
+    """Shows events on a stream; used as a context manager, a live line is gone afterwards.
+
+    Args:
+        stream: where to.
+        clock: seconds that only grow.
+        environ: the environment.
+        say: an event in words; those of a search by default.
+    """
 
     def __init__(
-        self, stream: TextIO, clock: Callable[[], float] = time.monotonic, environ: Mapping[str, str] = os.environ
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] = os.environ,
+        say: Callable[[Any], str] | None = None,
     ) -> None:
+        self._say = say or line
         self._stream = stream
         self._clock = clock
         self._live = stream.isatty() and environ.get("TERM") != "dumb"
@@ -63,7 +75,7 @@ class LiveLine:
         if self._shown and self._live:
             self._write(CLEAR)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Any) -> None:
         """Shows the event if it is time to."""
         if self._off:
             return
@@ -74,7 +86,7 @@ class LiveLine:
             return
         self._next = now + (INTERVAL_S if self._live else PLAIN_S)
         self._shown = True
-        text = line(event)
+        text = self._say(event)
         self._write(CLEAR + text[: WIDTH - 1] if self._live else text + "\n")
 
     def _write(self, text: str) -> None:

@@ -1,21 +1,10 @@
-"""How far a sweep is: one live line on a terminal, a plain line now and then anywhere else.
-
-Plain lines come after 10 s and then ever more seldom (a tenth of the time that has passed lies between them), so that a log
-of a long sweep stays short.
-"""
+"""How far a sweep is, in words; shown by `progress.LiveLine`."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from shardwright.planner.report import words
-from shardwright.planner.report.progress import CLEAR, INTERVAL_S, OFF
-from shardwright.planner.report.style import encodable
-
-FIRST_S, SHARE = 10.0, 0.1
 
 
 class Event(Protocol):
@@ -36,36 +25,6 @@ class Event(Protocol):
     @property
     def elapsed_s(self) -> float:
         """Since the first point was given out."""
-
-
-class SweepLine:
-    """Writes how far a sweep is; used as a context manager, the live line is gone afterwards."""
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
-        self._live, self._off = stream.isatty(), bool(os.environ.get(OFF))
-        self._began = clock()
-        self._next = self._began + (0.0 if self._live else FIRST_S)
-        self._shown = False
-
-    def __enter__(self) -> SweepLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown and self._live:
-            self._stream.write(CLEAR)
-            self._stream.flush()
-
-    def __call__(self, event: Event) -> None:
-        """Shows the event if its time has come."""
-        now = self._clock()
-        if now < self._next or self._off:
-            return
-        self._next = now + (INTERVAL_S if self._live else max(SHARE * (now - self._began), FIRST_S))
-        self._shown = True
-        text = encodable(sweep_line(event), self._stream.encoding or "ascii")
-        self._stream.write(CLEAR + text if self._live else text + "\n")
-        self._stream.flush()
 
 
 def sweep_line(event: Event) -> str:

@@ -9,8 +9,9 @@ from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.planner.report import sweep_figure
 from shardwright.planner.report.chart import MAX_CURVES, Curve, tick_text
 from shardwright.planner.report.chart_svg import svg_text
+from shardwright.planner.report.progress import LiveLine
 from shardwright.planner.report.sweep_figure import chart_of, check_figure
-from shardwright.planner.report.sweep_progress import SweepLine, sweep_line
+from shardwright.planner.report.sweep_progress import sweep_line
 from shardwright.planner.report.sweep_words import thousands
 from shardwright.planner.sweep.run import SweepProgress
 from shardwright.planner.sweep.scaling import DEGREES, Knee, Measures, Series
@@ -123,7 +124,7 @@ def test_a_line_says_rate_and_time_left():
 
 def test_a_terminal_has_one_live_line_that_goes():
     stream, now = Terminal(), [0.0]
-    with SweepLine(stream, lambda: now[0]) as line:
+    with LiveLine(stream, lambda: now[0], {}, sweep_line) as line:
         for done in (1, 2, 3):
             now[0] += 0.06
             line(told(done))
@@ -134,10 +135,10 @@ def test_a_terminal_has_one_live_line_that_goes():
 
 def test_elsewhere_there_are_plain_lines_now_and_then():
     stream, now = io.StringIO(), [0.0]
-    with SweepLine(stream, lambda: now[0]) as line:
+    with LiveLine(stream, lambda: now[0], {}, sweep_line) as line:
         for second in range(1000):
             now[0] = float(second)
             line(told(second // 10))
     lines = stream.getvalue().splitlines()
-    assert 20 < len(lines) < 60
+    assert 90 < len(lines) < 101
     assert "\r" not in stream.getvalue()

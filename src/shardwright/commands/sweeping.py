@@ -67,7 +67,8 @@ def sweep(
 
 
 def _swept(given: dict[str, Any]) -> SweepResult:
-    from shardwright.planner.report.sweep_progress import SweepLine
+    from shardwright.planner.report.progress import LiveLine
+    from shardwright.planner.report.sweep_progress import sweep_line
     from shardwright.planner.sweep.request import requested
     from shardwright.planner.sweep.run import engine_of, run_sweep
 
@@ -81,7 +82,7 @@ def _swept(given: dict[str, Any]) -> SweepResult:
 
         check_figure(Path(given["figure"]))
     engine = engine_of(given["engine"], given["workers"], given["address"])
-    with SweepLine(sys.stderr) as line:
+    with LiveLine(sys.stderr, say=sweep_line) as line:
         return run_sweep(request, engine=engine, store=given["store"], on_progress=line)
 
 
