@@ -26,12 +26,12 @@ def quick(**changes):
     return SearchOptions(**{"top": 1, "effort": "scan", "fix": FIXED, **changes})
 
 
-def started(*arguments, **environment):
+def started(*arguments, **more):
     """A `sweep` in a process of its own."""
     command = [sys.executable, "-m", "shardwright", "sweep", *map(str, arguments)]
     path = os.pathsep.join(p for p in (str(SOURCE), os.environ.get("PYTHONPATH", "")) if p)
-    settings = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", **environment}
-    return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    settings = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1"}
+    return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
 def without_run(text):

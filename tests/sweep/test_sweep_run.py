@@ -229,6 +229,19 @@ def test_interrupted_it_shows_what_is_finished(tmp_path):
     assert stored(path) == len(data["points"])
 
 
+def test_an_interrupt_of_the_whole_group_while_workers_start_is_clean(tmp_path):
+    """A terminal interrupts all processes of a command at once."""
+    process = started(*SWEEP, "--workers", "2", "--store", tmp_path / "s.db", start_new_session=True)
+    until = time.monotonic() + 60
+    while not children_of(process.pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert out == "" or json.loads(out)["stopped"] == "interrupted"
+
+
 # --- engines --------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -115,9 +116,23 @@ def _started() -> _Worker:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=serve, args=(theirs,), daemon=True)
-    process.start()
+    with _interrupts_held():  # the new process inherits that, until it ignores them
+        process.start()
     theirs.close()
     return _Worker(process=process, pipe=ours)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Interrupts from the keyboard come when this ends (where the system can hold them)."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(worker: _Worker) -> None:
