@@ -9,9 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -83,8 +85,9 @@ def _fill(workers: dict[Connection, _Worker], tasks: Iterator[Prepared], again: 
     for worker in [w for w in workers.values() if w.task is None]:
         _give(workers, worker, _next(tasks, again))
     while len(workers) < count and (task := _next(tasks, again)) is not None:
-        worker = _started()
-        workers[worker.pipe] = worker
+        with _interrupts_held():
+            worker = _started()
+            workers[worker.pipe] = worker
         _give(workers, worker, task)
 
 
@@ -116,23 +119,31 @@ def _started() -> _Worker:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=serve, args=(theirs,), daemon=True)
-    with _interrupts_held():  # the new process inherits that, until it ignores them
-        process.start()
+    process.start()
     theirs.close()
     return _Worker(process=process, pipe=ours)
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Interrupts from the keyboard come when this ends (where the system can hold them)."""
-    if not hasattr(signal, "pthread_sigmask"):
+    """Interrupts from the keyboard come when this ends; a process started within does not see them until it ignores them.
+
+    The mask is for the new process, which inherits it; it is not enough for this one, whose other threads have none.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held: list[int] = []
+    resource_tracker.ensure_running()  # which lets interrupts through when it is started
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise KeyboardInterrupt
 
 
 def _end(worker: _Worker) -> None:
