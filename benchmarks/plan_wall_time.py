@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[1] / "src"
+SCAN = ("--effort", "scan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +41,17 @@ CASES = {
             "8192",
             "--global-batch",
             "2048",
-            "--effort",
-            "scan",
+            *SCAN,
         ),
         limit_s=3.0,
         least_priced=200_000,
     ),
     "1t-4096": Case(
-        command=("megatron-1t", "--cluster", "dgx-h100:512", "--seq-len", "2048", "--global-batch", "3072"), limit_s=5.0
+        command=("megatron-1t", "--cluster", "dgx-h100:512", "--seq-len", "2048", "--global-batch", "3072", *SCAN), limit_s=5.0
     ),
     "405b-100000": Case(
-        command=("llama3.1-405b", "--cluster", "dgx-h100:12500", "--seq-len", "8192", "--global-batch", "10000"), limit_s=20.0
+        command=("llama3.1-405b", "--cluster", "dgx-h100:12500", "--seq-len", "8192", "--global-batch", "10000", *SCAN),
+        limit_s=20.0,
     ),
 }
 
