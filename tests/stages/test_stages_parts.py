@@ -1,5 +1,7 @@
 """Rows never exceed a step, places of layers, freedom of targets, bounds of families."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,10 @@ def test_no_candidate_takes_less_than_the_bound_of_its_family(model, cluster, se
     assert exact.any()
     bound = least[made.batch.recompute, family]
     assert (bound[exact] <= made.step_s[exact] * 1.0000001).mean() == 1.0
+
+
+def test_a_graph_keeps_the_divisions_of_the_scan():
+    path = Path(__file__).parents[1] / "graphs" / "files" / "wide_resnet.pt2"
+    problem = build_problem(str(path), "dgx-h100:2", seq_len=1, global_batch=1024)
+    made = freedom_of(problem, declare(problem, {}))
+    assert (made.layers, made.recompute) == (False, False)

@@ -5,6 +5,8 @@
     layers recomputed    any count k of each stage's layers, one for all stages, where the framework can recompute some layers
                          of a stage; a multiple of vpp (the count is given for each chunk); not where recompute is fixed
 
+Models read from graphs keep the divisions of the scan: what their stages send each other depends on where the cuts are.
+
 A *family* is the candidates of one mesh, micro-batch, ZeRO stage and schedule: they differ in their division and recomputing.
 """
 
@@ -59,7 +61,8 @@ def freedom_of(problem: Problem, space: Space) -> Freedom:
     refused = any(set(rule.reads) == {"recompute"} and bool(rule.broken(partial, facts).any()) for rule in rules)
     said = not any(rule.id == "megatron-split-flags" for rule in rules)
     modes = tuple(sorted({mode for mode in space.axes["recompute"] if mode < PARTIAL}))
-    layers = said and "split" not in space.fixed and len(modes) > 0
+    alike = problem.graph.origin is None
+    layers = alike and said and "split" not in space.fixed and len(modes) > 0
     return Freedom(
         layers=layers,
         recompute=layers and "recompute" not in space.fixed and not refused and RECOMPUTE_CHOICES.index("full") in modes,
