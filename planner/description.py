@@ -26,6 +26,9 @@ from shardwright.planner.rules.registry import expressible
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.spending import Spending
 
+RISKY_SHARE = 0.95
+"""Plans that fill more of a device than this fail now and then: fragmentation and peaks that no model sees."""
+
 INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
 """Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
 the published runs of `validate` (mean over sources), see docs/accuracy.md."""
@@ -277,7 +280,7 @@ def warnings_of(problem: Problem, batch: PlanBatch, prices: Prices, index: int) 
         made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
     if SCHEDULES[int(batch.schedule[index])].splits_backward:
         made.append(APART)
-    if 0.95 * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:
+    if RISKY_SHARE * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:
         made.append("memory is above 95 % of the device: such runs fail now and then")
     return made
 

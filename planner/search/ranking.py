@@ -5,7 +5,9 @@ the next one starts at the fastest plan that no earlier group holds, and reaches
 are not counted). Inside a group plans come by simplicity
 
     simplicity = axes in use (tp, cp, pp, vpp, ep, etp, hybrid replicas, ZeRO above 1, recompute, counted embedding or head,
-                 a schedule other than 1F1B and its interleaved form) + 100 where no framework can launch the plan
+                 a schedule other than 1F1B and its interleaved form)
+                 + 20 where memory is above 95 % of the device (such runs fail now and then)
+                 + 100 where no framework can launch the plan
 
 then by step time, then by their place in the space: a total order, so that output is stable. Of the plans that
 share tp, sp, cp, pp, ep, etp and micro-batch (a *family*) only the first is shown, so that the ten best are ten different
@@ -17,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardwright.planner.cost.indexing import distinct
-from shardwright.planner.description import columns_of
+from shardwright.planner.description import RISKY_SHARE, columns_of
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
@@ -25,7 +27,7 @@ from shardwright.planner.rules.registry import expressible
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.search.scan import Scan
 
-UNLAUNCHABLE = 100
+UNLAUNCHABLE, RISKY = 100, 20
 
 
 def ranked(problem: Problem, made: Scan, top: int, tie: float) -> tuple[IntArray, IntArray]:
@@ -82,8 +84,9 @@ def simplicity(problem: Problem, made: Scan, rows: IntArray) -> IntArray:
     hybrid = (b.dp_shard > 1) & (b.shown_dp_replicate > 1)
     used = [b.tp > 1, b.cp > 1, b.pp > 1, b.vpp > 1, b.ep > 1, b.etp > 1, hybrid, b.zero > 1, b.zero > 2]
     used += [b.recompute > 0, _counted(made, b.split), ~plain[b.schedule]]
-    unlaunchable = UNLAUNCHABLE * ~launchable(problem, made, rows)
-    return np.asarray(sum((u.astype(np.int64) for u in used), start=np.zeros(len(rows), dtype=np.int64)) + unlaunchable)
+    found = sum((u.astype(np.int64) for u in used), start=np.zeros(len(rows), dtype=np.int64))
+    risky = made.peak_bytes[rows] > RISKY_SHARE * problem.device.memory_bytes
+    return np.asarray(found + RISKY * risky + UNLAUNCHABLE * ~launchable(problem, made, rows))
 
 
 def _counted(made: Scan, split: IntArray) -> BoolArray:
