@@ -105,6 +105,9 @@ Dot = Annotated[str | None, option(OUTPUT, "drawing to write, as Graphviz DOT", 
 Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]
 Fix = Annotated[list[str] | None, option(SEARCH, "hold degrees: tp=4,pp=2", metavar="K=V,...")]
 Effort = Annotated[str, option(SEARCH, "scan search (default) prove", metavar="E")]
+EffortSeconds = Annotated[
+    float | None, option(SEARCH, "deterministic seconds of dividing layers", "--effort-seconds", metavar="SECONDS")
+]
 TimeLimit = Annotated[float | None, option(SEARCH, "stop dividing layers after so long", "--time-limit", metavar="SECONDS")]
 Tie = Annotated[float, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", metavar="PCT", min=0, max=3)]
 AllowSubset = Annotated[bool, option(SEARCH, "may use fewer nodes; implied by cost energy goodput", "--allow-subset")]

@@ -42,7 +42,8 @@ class SearchOptions:
     def to_dict(self) -> dict[str, Any]:
         """What `inputs.search` says of them."""
         made: dict[str, Any] = {"fixed": dict(self.fix), "effort": self.effort, "tie_percent": self.tie_percent}
-        made |= {"time_limit_s": self.time_limit_s} if self.time_limit_s is not None else {}
+        for name in ("effort_s", "time_limit_s"):
+            made |= {name: getattr(self, name)} if getattr(self, name) is not None else {}
         return made | ({"allow_subset": True} if self.allow_subset else {})
 
 

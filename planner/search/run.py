@@ -41,6 +41,7 @@ from shardwright.planner.spending import check_objective
 
 NEAR_MISSES = 3
 MAX_TOP = 1000
+MAX_EFFORT_S = 100_000.0
 PROVEN = 1e-4
 """Gap within which the best plan counts as proven optimal."""
 
@@ -173,6 +174,9 @@ def _check(search: SearchOptions) -> None:
         raise InvalidValueError(
             f"a tie of {search.tie_percent} %", where="--tie", hint=f"give 0 to {MAX_TIE_PERCENT:g} %; 0 is off"
         )
+    if search.effort_s is not None and not 0 < search.effort_s <= MAX_EFFORT_S:
+        hint = f"give more than 0 and at most {MAX_EFFORT_S:,.0f} deterministic seconds"
+        raise InvalidValueError(f"{search.effort_s} seconds", where="--effort-seconds", hint=hint)
     if search.time_limit_s is not None and not search.time_limit_s > 0:
         raise InvalidValueError(f"a limit of {search.time_limit_s} s", where="--time-limit", hint="give seconds above 0")
     if not 1 <= search.workers <= 256:

@@ -88,13 +88,9 @@ def _record(status: str, reason: str | None, **more: Any) -> dict[str, Any]:
     return made | more
 
 
-POINT_SECONDS = 2.0
-"""Deterministic seconds in which a point of a sweep divides layers."""
-
-
 def _searched(inputs: dict[str, Any], search: dict[str, Any]) -> dict[str, Any]:
     top = search["top"]
-    options = SearchOptions(**{**search, "top": max(top, LEAST_TOP)}, workers=1, remedies=False, effort_s=POINT_SECONDS)
+    options = SearchOptions(**{**search, "top": max(top, LEAST_TOP)}, workers=1, remedies=False)
     found = plan_problem(problem_from_inputs(inputs), search=options).data
     if found["search"]["stopped"] == "interrupted":
         raise KeyboardInterrupt

@@ -24,6 +24,9 @@ from shardwright.planner.sweep import knobs
 AUTO_TOKENS = 4 * 2**20
 """Tokens a step left to the sweep: the first batch of Llama 3.1 405B (arXiv 2407.21783 section 3.4.1)."""
 
+POINT_SECONDS = 2.0
+"""Deterministic seconds in which `--effort search` divides layers at a point, unless others are stated."""
+
 BATCHES = {"global_batch": knobs.numbers, "batch_per_gpu": knobs.shares, "tokens_per_batch": knobs.numbers}
 NUMBERS = ("nodes", "gpus", "seq_len")
 WORDS = ("model", "node", "precision", "framework")
@@ -105,7 +108,8 @@ class SweepRequest:
         """What of the search options changes a result."""
         chosen = self.search
         names = ("top", "effort", "tie_percent", "allow_subset")
-        return {"fix": dict(chosen.fix), **{name: getattr(chosen, name) for name in names}}
+        seconds = POINT_SECONDS if chosen.effort_s is None and chosen.effort == "search" else chosen.effort_s
+        return {"fix": dict(chosen.fix), **{name: getattr(chosen, name) for name in names}, "effort_s": seconds}
 
 
 def option_of(name: str) -> str:
@@ -230,7 +234,7 @@ def _search(stated: Mapping[str, Any], places: Mapping[str, str]) -> SearchOptio
     return chosen
 
 
-_SEARCH = {"top": "top", "effort": "effort", "tie": "tie_percent", "allow_subset": "allow_subset"}
+_SEARCH = {"top": "top", "effort": "effort", "effort_seconds": "effort_s", "tie": "tie_percent", "allow_subset": "allow_subset"}
 """Keys of a sweep and the fields of `SearchOptions` they fill."""
 
 

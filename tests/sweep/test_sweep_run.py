@@ -24,6 +24,7 @@ from shardwright.planner.sweep.engines import base, local
 from shardwright.planner.sweep.engines.local import LocalEngine
 from shardwright.planner.sweep.evaluate import evaluated
 from shardwright.planner.sweep.points import points_of, prepared
+from shardwright.planner.sweep.request import POINT_SECONDS
 from shardwright.planner.sweep.run import run_sweep
 
 JOB = {name: value for name, value in SMALL.items() if name != "nodes"}
@@ -49,7 +50,7 @@ def test_a_point_is_what_plan_finds(effort):
     options = PricingOptions(framework="megatron", precision="fp16")
     found = sweep(**JOB, nodes=2, framework="megatron", precision="fp16", search=quick(effort=effort, top=3), workers=1)
     point = next(found.records())
-    how = SearchOptions(effort=effort, fix=FIXED)
+    how = SearchOptions(effort=effort, fix=FIXED, effort_s=POINT_SECONDS if effort == "search" else None)
     made = plan("gpt2", "dgx-h100:2", seq_len=1024, global_batch=256, options=options, search=how).data
     plain = rounded(made)
     assert [point["best"], *point["others"]] == plain["plans"][:3]

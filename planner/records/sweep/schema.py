@@ -50,6 +50,7 @@ class SweepFile(BaseModel):
     allow_subset: bool | None = Field(None, description="plans may use fewer nodes")
     fix: dict[str, Value] | None = Field(None, description="degrees to hold: {tp: 4, pp: 2}")
     effort: str | None = None
+    effort_seconds: float | None = Field(None, gt=0, description="deterministic seconds a point; search: 2")
     tie: float | None = Field(None, description="per cent")
     top: int | None = Field(None, ge=1, le=1000, description="plans a point")
 

@@ -50,6 +50,7 @@ def plan(
     top: o.Top = 10,
     fix: o.Fix = None,
     effort: o.Effort = "search",
+    effort_seconds: o.EffortSeconds = None,
     time_limit: o.TimeLimit = None,
     tie: o.Tie = 1.0,
     workers: o.Workers = None,
@@ -64,6 +65,7 @@ def plan(
     folder = asked.free_folder(output)
     search = {"top": top, "fix": asked.fixed(fix or []), "effort": effort, "tie_percent": tie}
     search |= {"allow_subset": allow_subset, "pareto": pareto}
+    search |= {"effort_s": effort_seconds} if effort_seconds is not None else {}
     search |= {"time_limit_s": time_limit} if time_limit is not None else {}
     search |= {"workers": workers} if workers is not None else {}
     result = _searched(job, asked.pricing(given), search)

@@ -47,6 +47,7 @@ def sweep(
     top: o.SweepTop = None,
     fix: o.Fix = None,
     effort: o.SweepEffort = None,
+    effort_seconds: o.EffortSeconds = None,
     tie: o.SweepTie = None,
     engine: o.Engine = "local",
     workers: o.Processes = None,
