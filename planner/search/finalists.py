@@ -25,7 +25,7 @@ from shardwright.planner.cost.pricing import price
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
-from shardwright.planner.search.ranking import ranked
+from shardwright.planner.search.ranking import Traits, ranked, traits_of
 from shardwright.planner.search.scan import Scan
 
 FIRST, WAVE = 16, 64
@@ -55,10 +55,11 @@ def settled(made: Scan, problem: Problem, top: int, tie: float, *, near: bool = 
         near: price exactly those too that may belong among the shown ones.
     """
     made = _best_found(made)
+    traits = traits_of(problem, made)
     if near:
-        made = _neighbours(made, problem, top, tie)
+        made = _neighbours(made, problem, top, tie, traits)
     while True:
-        rows, groups = ranked(problem, made, top, tie)
+        rows, groups = ranked(problem, made, top, tie, traits)
         left = rows[~made.exact[rows]]
         if len(left) == 0:
             return made, rows, groups
@@ -95,9 +96,9 @@ def _best_found(made: Scan) -> Scan:
     return made
 
 
-def _neighbours(made: Scan, problem: Problem, top: int, tie: float) -> Scan:
+def _neighbours(made: Scan, problem: Problem, top: int, tie: float, traits: Traits) -> Scan:
     """Prices plans exactly that may belong among those shown though their chains say otherwise."""
-    shown = ranked(problem, made, top, tie)[0]
+    shown = ranked(problem, made, top, tie, traits)[0]
     if len(shown) == 0:
         return made
     reach = made.step_s[shown].max() * (1 + REACH)

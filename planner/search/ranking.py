@@ -16,6 +16,8 @@ meshes rather than ten ways to write one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from shardwright.planner.cost.indexing import distinct
@@ -30,7 +32,28 @@ from shardwright.planner.search.scan import Scan
 UNLAUNCHABLE, RISKY = 100, 20
 
 
-def ranked(problem: Problem, made: Scan, top: int, tie: float) -> tuple[IntArray, IntArray]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What of the ranking does not depend on step times, so that it is computed once while these become exact.
+
+    Attributes:
+        family: of every candidate, [candidates].
+        simple: simplicity of those that fit, [candidates].
+    """
+
+    family: IntArray
+    simple: IntArray
+
+
+def traits_of(problem: Problem, made: Scan) -> Traits:
+    """The traits of the candidates of a scan."""
+    fitting = np.flatnonzero(made.fits)
+    simple = np.zeros(len(made.batch), dtype=np.int64)
+    simple[fitting] = simplicity(problem, made, fitting)
+    return Traits(family=families(made), simple=simple)
+
+
+def ranked(problem: Problem, made: Scan, top: int, tie: float, traits: Traits | None = None) -> tuple[IntArray, IntArray]:
     """The best candidates that fit.
 
     Args:
@@ -38,13 +61,15 @@ def ranked(problem: Problem, made: Scan, top: int, tie: float) -> tuple[IntArray
         made: priced candidates.
         top: how many to return at most.
         tie: relative width of a tie group.
+        traits: of these candidates, where they are known.
 
     Returns:
         Candidates in rank order and their tie groups (from 1).
     """
     fitting = np.flatnonzero(made.fits)
     order = fitting[np.argsort(made.step_s[fitting], kind="stable")]
-    steps, family, simple = made.step_s[order], families(made)[order], simplicity(problem, made, order)
+    known = traits_of(problem, made) if traits is None else traits
+    steps, family, simple = made.step_s[order], known.family[order], known.simple[order]
     seen: set[int] = set()
     rows: list[int] = []
     groups: list[int] = []
