@@ -209,6 +209,11 @@ class Cluster:
         return max(g.gpus_per_node for g in self.groups)
 
     @property
+    def fast_gpus(self) -> int:
+        """Usable GPUs of the fullest node, or of the largest scale-up domain where that is more."""
+        return max(self.gpus_per_node, min(max(g.node.scaleup_domain_gpus for g in self.groups), self.gpus))
+
+    @property
     def mixed(self) -> bool:
         """More than one kind of node."""
         return any(g.node != self.groups[0].node for g in self.groups[1:])

@@ -64,6 +64,10 @@ class GroupShape:
     crossing: Crossing = NOTHING
 
 
+ALONE = GroupShape(size=1, stride=1, domains=1, ranks_per_domain=1, nodes=1, ranks_per_node=1, islands=1, ranks_per_island=1)
+"""A rank by itself."""
+
+
 def layout_of(cluster: Cluster) -> Layout:
     """What decides where ranks lie, of each group of nodes.
 
@@ -87,7 +91,13 @@ def _part_of(parts: Sequence[Sequence[int]] | None) -> tuple[int, ...]:
     return tuple(owner[gpu] for gpu in range(len(owner)))
 
 
-def group_shape(cluster: Cluster, size: int, stride: int, levels: Sequence[Level] | None = None) -> GroupShape:
+def group_shape(
+    cluster: Cluster,
+    size: int,
+    stride: int,
+    levels: Sequence[Level] | None = None,
+    within: NDArray[np.bool_] | None = None,
+) -> GroupShape:
     """The worst group of an axis of `size` ranks at distance `stride`, over all groups that fit on the cluster.
 
     Args:
@@ -95,6 +105,7 @@ def group_shape(cluster: Cluster, size: int, stride: int, levels: Sequence[Level
         size: ranks of a group.
         stride: distance of its ranks.
         levels: places of its network; found where not given, which takes long on large ones.
+        within: ranks; the worst of the groups that lie on them whole counts, [GPUs]; there is one (`some_within`).
 
     Raises:
         InvalidValueError: size or stride below 1, or more ranks than the cluster has.
@@ -107,7 +118,7 @@ def group_shape(cluster: Cluster, size: int, stride: int, levels: Sequence[Level
             hint="use smaller degrees or a larger cluster",
         )
     layout, places = layout_of(cluster), levels_of(cluster) if levels is None else levels
-    shape = _shape(layout, size, stride)
+    shape = _shape(layout, size, stride) if within is None or size == 1 else _worst(layout, size, stride, within)
     if size == 1 or not places or shape.islands == 1:
         return shape
     node, _, island, _ = _places(layout, cluster.gpus // (size * stride) * size * stride)
@@ -117,14 +128,18 @@ def group_shape(cluster: Cluster, size: int, stride: int, levels: Sequence[Level
 @lru_cache(maxsize=65536)
 def _shape(layout: Layout, size: int, stride: int) -> GroupShape:
     if size == 1:
-        return GroupShape(
-            size=1, stride=stride, domains=1, ranks_per_domain=1, nodes=1, ranks_per_node=1, islands=1, ranks_per_island=1
-        )
+        return replace(ALONE, stride=stride)
+    return _worst(layout, size, stride, None)
+
+
+def _worst(layout: Layout, size: int, stride: int, within: NDArray[np.bool_] | None) -> GroupShape:
     node, domain, island, socket = _places(layout, _walked(layout, size * stride))
     domains, per_domain = _runs(domain, size, stride)
     nodes, per_node = _runs(node, size, stride)
     islands, per_island = _runs(island, size, stride)
     cost = (islands - 1) / (islands * per_island)
+    if within is not None:
+        cost = np.where(_inside(within, size, stride), cost, -1.0)
     worst = int(np.lexsort((nodes, -per_domain, domains, islands, cost))[-1])
     return GroupShape(
         size=size,
@@ -137,6 +152,16 @@ def _shape(layout: Layout, size: int, stride: int) -> GroupShape:
         ranks_per_island=int(per_island[worst]),
         sockets=int(np.max(_runs(socket, size, stride)[0] - nodes + 1)),
     )
+
+
+def some_within(within: NDArray[np.bool_], size: int, stride: int) -> bool:
+    """Whether some group of an axis lies whole on the ranks that are marked, [GPUs]."""
+    return bool(_inside(within, size, stride).any())
+
+
+def _inside(within: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
+    whole = len(within) // (size * stride) * size * stride
+    return np.asarray(within[:whole].reshape(-1, size, stride).all(axis=1).reshape(-1))
 
 
 def pair_shape(cluster: Cluster, distance: int, levels: Sequence[Level] | None = None) -> GroupShape:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from shardwright.errors import InvalidValueError, unknown_name
 from shardwright.hardware import checks
-from shardwright.hardware.groups import GroupShape, group_shape, pair_shape
+from shardwright.hardware.groups import ALONE, GroupShape, group_shape, pair_shape, some_within
 
-__all__ = ["DeviceMesh", "GroupShape", "format_ranks", "group_shape", "pair_shape", "parse_ranks"]
+__all__ = ["ALONE", "DeviceMesh", "GroupShape", "format_ranks", "group_shape", "pair_shape", "parse_ranks", "some_within"]
 
 Ranks = NDArray[np.int64]
 

@@ -15,6 +15,7 @@ from shardwright.hardware.mesh import GroupShape
 from shardwright.hardware.tails import slowdown
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.cost.memory import FULL
+from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import is_layer, layer_collectives, units_of
 from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, stage_distance, tied_bytes, tied_distance
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
@@ -38,7 +39,11 @@ def communication_rows(context: Context, batch: PlanBatch, key: IntArray, prices
 def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Row]:
     """Rows of exchange inside layers, equal ones of several units joined."""
     split, count = int(one.split[0]), int(one.micro_batches[0])
-    counts, layers = context.splits.counts[split, run], max(float(context.splits.layers[split, run]), 1.0)
+    ground, counts, layers = (
+        context.ground(split, run),
+        context.splits.units(split, run),
+        max(float(context.splits.layers[split, run]), 1.0),
+    )
     again = min(float(one.recompute_layers[0]), layers) / layers if one.recompute[0] == FULL else 0.0
     joined: dict[tuple[str, str, int, int, int], Row] = {}
     for unit, times in zip(units_of(context.problem.graph), counts, strict=True):
@@ -50,7 +55,7 @@ def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Ro
             runs = float(times) * count * (float(c.forward[key]) * (1.0 + repeat) + float(c.backward[key]))
             if runs == 0 or int(c.size[key]) == 1:
                 continue
-            row = _row(context, c.axis, c.kind, int(c.size[key]), int(c.stride[key]), float(c.message_bytes[key]), runs)
+            row = _row(ground.network, c.axis, c.kind, int(c.size[key]), int(c.stride[key]), float(c.message_bytes[key]), runs)
             name = (c.axis, c.kind, int(c.size[key]), int(c.stride[key]), int(c.message_bytes[key]))
             joined[name] = _joined(joined[name], row) if name in joined else row
     return list(joined.values())
@@ -65,13 +70,13 @@ def _send_rows(context: Context, one: PlanBatch, key: int) -> list[Row]:
     message, parts = float(send_bytes(context, at, one.split[:1])[0]), int(send_parts(context)[key])
     made = [_pair_row(context, "send", distance, message, runs)]
     if parts > 1:
-        made.append(_row(context, "pp", "all_gather", parts, 1, message * parts, runs))
+        made.append(_row(context.network, "pp", "all_gather", parts, 1, message * parts, runs))
     tied, apart = float(tied_bytes(context)[key]), int(tied_distance(one)[0])
     return made + ([_pair_row(context, "all_reduce", apart, tied, 1.0)] if tied and apart else [])
 
 
 def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> list[Row]:
-    problem = context.problem
+    problem, network = context.problem, context.ground(int(one.split[0]), run).network
     runs = context.splits.counts.shape[1]
     own = held(one, key, context.tables, context.splits, runs)
     repeated = bool(every_pass(one, problem.stack)[0])
@@ -87,22 +92,22 @@ def _state_rows(context: Context, one: PlanBatch, key: IntArray, run: int) -> li
             times = 2.0 * float(one.micro_batches[0])
         pieces = float(exchange.pieces[0, run])
         group = int(exchange.size[0]), int(exchange.stride[0])
-        made.append(_row(context, "dp", exchange.kind, *group, message / pieces, times * pieces))
+        made.append(_row(network, "dp", exchange.kind, *group, message / pieces, times * pieces))
     return made
 
 
-def _row(context: Context, axis: str, kind: str, size: int, stride: int, message: float, runs: float) -> Row:
-    time = context.network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
-    return _filled(context, axis, kind, context.network.shape(size, stride), stride, message, runs, time)
+def _row(network: Network, axis: str, kind: str, size: int, stride: int, message: float, runs: float) -> Row:
+    time = network.collective(kind, np.array([size]), np.array([stride]), np.array([message]))
+    return _filled(network, axis, kind, network.shape(size, stride), stride, message, runs, time)
 
 
 def _pair_row(context: Context, kind: str, distance: int, message: float, runs: float) -> Row:
     time = context.network.between(kind, np.array([distance]), np.array([message]))
-    return _filled(context, "pp", kind, context.network.pair(distance), distance, message, runs, time)
+    return _filled(context.network, "pp", kind, context.network.pair(distance), distance, message, runs, time)
 
 
 def _filled(
-    context: Context, axis: str, kind: str, shape: GroupShape, stride: int, message: float, runs: float, time: CollectiveTime
+    network: Network, axis: str, kind: str, shape: GroupShape, stride: int, message: float, runs: float, time: CollectiveTime
 ) -> Row:
     median_s = float(time.time_s[0]) * runs
     return {
@@ -117,7 +122,7 @@ def _filled(
         "exposed_s": 0.0,
         "wire_bytes": float(wire_bytes(kind, shape.size, message)) * runs,
         "algorithm": ALGORITHMS[int(time.algorithm[0])],
-        "bottleneck_link": context.network.link_name(int(time.link[0]), shape),
+        "bottleneck_link": network.link_name(int(time.link[0]), shape),
     }
 
 

@@ -15,6 +15,7 @@ from shardwright.hardware.calibration import Calibration
 from shardwright.hardware.calibration_fit import slow_fabrics
 from shardwright.hardware.mesh import DeviceMesh, format_ranks
 from shardwright.planner.communication import communication_rows
+from shardwright.planner.cost.grounds import Ground
 from shardwright.planner.cost.memory import PARTS, meters
 from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
 from shardwright.planner.cost.recompute import modules_of
@@ -48,14 +49,16 @@ def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) 
     readings = meters(prices.memory, problem)
     records = []
     for index in range(len(batch)):
-        split = context.splits.splits[int(batch.split[index])]
-        parallel = parallel_record(batch, index, problem, context.splits.layers[batch.split[index]])
+        own = int(batch.split[index])
+        split = context.splits.splits[own]
+        grounds = [context.ground(own, rank) for rank in range(split.pp)]
+        parallel = parallel_record(batch, index, problem, context.splits.layers[own])
         record: Record = {
             "feasible": True,
             "violations": [],
             "expressible_by": [target for target, where in able.items() if where[index]],
             "parallel": parallel,
-            "stages": stage_records(problem, parallel, split, prices, index),
+            "stages": stage_records(problem, parallel, split, prices, index, grounds),
             "predicted": predicted_record(problem, float(prices.step_s[index])),
             "time": {name: float(prices.parts[name][index]) for name in TIME_PARTS},
             "memory": memory_record(problem, prices, readings, index),
@@ -128,26 +131,29 @@ def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -
     }
 
 
-def stage_records(problem: Problem, parallel: Record, split: Split, prices: Prices, index: int) -> list[Record]:
-    """One record a pipeline rank."""
+def stage_records(
+    problem: Problem, parallel: Record, split: Split, prices: Prices, index: int, grounds: Sequence[Ground]
+) -> list[Record]:
+    """One record a pipeline rank; `grounds` are what they stand on."""
     mesh = DeviceMesh(axes=tuple((a, parallel[a]) for a in ("pp", "dp", "cp", "tp")))
     layers, memory, last = intervals(split), prices.memory, int(split.ranks[-1])
     mtp = ["mtp"] if problem.graph.mtp is not None else []
     made = []
     for rank in range(split.pp):
         parts = {name: int(getattr(memory, name)[index, rank]) for name in PARTS}
+        ground = grounds[rank]
         made.append(
             {
                 "index": rank,
                 "layers": layers[rank],
                 "holds": ["embedding"] * (rank == 0) + (["head", "loss", *mtp] if rank == last else []),
                 "ranks": format_ranks(mesh.ranks(pp=rank)),
-                "node_type": problem.cluster.node.id,
+                "node_type": ground.name,
                 "time": {
                     "forward_s": float(prices.forward_s[index, rank]),
                     "backward_s": float(prices.backward_s[index, rank]),
                 },
-                "memory": parts | {"total_bytes": sum(parts.values()), "capacity_bytes": problem.device.memory_bytes},
+                "memory": parts | {"total_bytes": sum(parts.values()), "capacity_bytes": ground.capacity_bytes},
             }
         )
     return made
@@ -159,7 +165,7 @@ def predicted_record(problem: Problem, step_s: float) -> Record:
     tokens = job.global_batch * job.seq_len
     flops = job.flops_per_token("causal" if stack.flops_convention == "causal" else "full") * tokens
     achieved = flops / step_s / problem.cluster.gpus
-    peak = problem.device.peak_flops[job.precision.compute]
+    peak = problem.peak_flops
     width = (INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE) * problem.site.interval_share
     spent = Spending.of(problem)
     return {
@@ -185,7 +191,7 @@ def memory_record(problem: Problem, prices: Prices, readings: Mapping[str, Float
     read = {name: int(values[index, peak]) for name, values in readings.items()}
     return {
         "peak_bytes": int(prices.peak_bytes[index]),
-        "capacity_bytes": problem.device.memory_bytes,
+        "capacity_bytes": int(prices.capacity_bytes[index]),
         "peak_stage": peak,
         "meters": read,
         "headline": {"meter": problem.memory_meter, "bytes": read[f"{problem.memory_meter}_bytes"]},
@@ -231,19 +237,23 @@ def link_records(rows: Sequence[Record], step_s: float) -> list[Record]:
 
 def sources_record(problem: Problem) -> Record:
     """Where each term of the price comes from."""
-    fit = problem.kernels
-    made: Record = {
-        term: {"origin": origin.origin, "source": origin.source, "median_error": origin.median_error}
-        for term, origin in fit.provenance.items()
-    }
-    node = problem.cluster.node
-    modelled = {"origin": "modelled", "source": f"fabric presets {node.scaleup_fabric}, {node.fabric}"}
+    made: Record = {}
+    for fit in (problem.kernels, *problem.further):
+        for term, origin in fit.provenance.items():
+            row = {"origin": origin.origin, "source": origin.source, "median_error": origin.median_error}
+            made[term if fit is problem.kernels else f"{fit.id}.{term}"] = row
+    kinds = problem.areas.kinds
+    links = dict.fromkeys(fabric for node in kinds for fabric in (node.scaleup_fabric, node.fabric))
+    modelled = {"origin": "modelled", "source": "fabric presets " + ", ".join(links)}
     for axis in ("tp", "cp", "ep", "pp", "dp"):
         made[f"collective.{axis}"] = _measured(problem, axis) or modelled
     if problem.collectives is not None and problem.site.runs:
         made["site"] = {"origin": "measured", "source": _runs_in_words(problem.collectives.calibration)}
     made["memory"] = {"origin": "modelled", "source": "layer graph and stack profile"}
-    made["memory.capacity"] = {"origin": "datasheet", "source": problem.device.memory_bytes_source}
+    made["memory.capacity"] = {
+        "origin": "datasheet",
+        "source": "; ".join(dict.fromkeys(node.device.memory_bytes_source for node in kinds)),
+    }
     return made
 
 
@@ -280,7 +290,7 @@ def warnings_of(problem: Problem, batch: PlanBatch, prices: Prices, index: int) 
         made.append("what is trained is set up in the framework: expressible_by speaks of the degrees alone")
     if SCHEDULES[int(batch.schedule[index])].splits_backward:
         made.append(APART)
-    if RISKY_SHARE * problem.device.memory_bytes < prices.peak_bytes[index] <= problem.device.memory_bytes:
+    if RISKY_SHARE * prices.capacity_bytes[index] < prices.peak_bytes[index] <= prices.capacity_bytes[index]:
         made.append("memory is above 95 % of the device: such runs fail now and then")
     return made
 

@@ -19,6 +19,7 @@ from typing import Any
 from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError
 from shardwright.hardware.cluster import Cluster
 from shardwright.models.graph import ModelGraph
+from shardwright.planner.corrections import corrections_from
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, fold
@@ -31,7 +32,6 @@ from shardwright.planner.problem import (
     PricingOptions,
     Problem,
     build_problem,
-    corrections_from,
     problem_from_inputs,
 )
 from shardwright.planner.settling import Settled, settle
@@ -197,7 +197,7 @@ def estimate_degrees(problem: Problem, degrees: Degrees, settings: Mapping[str, 
 
 def estimate_batch(problem: Problem, batch: PlanBatch, splits: Sequence[Split]) -> list[Record]:
     """ESTIMATE records of several plans; `batch.split` indexes `splits`."""
-    table = fold(problem.graph, splits, every_rank=True)
+    table = fold(problem.graph, splits, every_rank=True, areas=problem.areas)
     context, key = make_context(problem, batch, table, network_of(problem))
     return describe(context, batch, key, price(context, batch, key, exact=True))
 

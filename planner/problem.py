@@ -7,81 +7,57 @@ the `inputs` of a saved result, so that every later command works from the file 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shardwright.documents import digest, rounded
-from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
-from shardwright.hardware.calibration import Calibration, Corrections
+from shardwright.errors import DamagedFileError, InvalidValueError
+from shardwright.hardware.areas import Areas, areas_of
+from shardwright.hardware.calibration import Corrections
 from shardwright.hardware.catalog import cluster_from_dict, load_node, node_ids
-from shardwright.hardware.cluster import Cluster
+from shardwright.hardware.cluster import Cluster, Node
 from shardwright.hardware.device import Device
 from shardwright.hardware.economics import rated_power_w
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict, load_fit
 from shardwright.hardware.reliability import Operation
 from shardwright.hardware.site_factors import AS_MODELLED, PARTS, SiteFactors
-from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
+from shardwright.models.adapters import FrozenSpec
 from shardwright.models.catalog import load_model, model_from_dict
-from shardwright.models.dtypes import PRECISIONS, grad_bytes_of, optimizer_of, precision_of
+from shardwright.models.dtypes import PRECISIONS, optimizer_of, precision_of
 from shardwright.models.graph import ModelGraph
 from shardwright.models.job import TrainingJob, choices_in_force
 from shardwright.models.length_files import read_lengths
 from shardwright.models.lengths import Lengths
+from shardwright.planner.corrections import corrections_from
 from shardwright.planner.overrides import apply_overrides, load_filled, operation_with
 from shardwright.planner.prices import with_prices
+from shardwright.planner.pricing_options import (
+    FRAMEWORKS,
+    GIB,
+    METERS,
+    OBJECTIVES,
+    PricingOptions,
+    framework_of,
+    frozen_asked,
+    grad_bytes_asked,
+    one_of,
+)
 from shardwright.planner.rules.versions import checked_version
 from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
 
-FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
-METERS = ("allocated", "reserved", "device")
-OBJECTIVES = ("throughput", "cost", "energy", "goodput")
-GIB = 2**30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricingOptions:
-    """What every pricing command takes; None means "the stack's default".
-
-    Attributes:
-        grad_dtype: "fp32" or "bf16".
-        framework: one of `FRAMEWORKS` (`torchrun` is another word for `pytorch`).
-        target_version: version of the framework whose rules hold; None for the newest.
-        memory_margin_gib: memory kept free on every device, GiB.
-        memory_meter: which reading `memory.meters` headlines; feasibility always uses the device's.
-        overrides: what-if statements `key=value` on the inputs, such as `cluster.internode_bytes_per_s=25e9`.
-        gpus: use the first so many GPUs of the cluster.
-        lora: adapters, as `rank=16,targets=qkv+out_proj`; everything else is frozen.
-        freeze: modules that are not trained, words of `models.adapters.FREEZABLE`.
-        length_histogram: path of a CSV or JSON file of `length,count`: documents packed into sequences.
-        calibration: collectives or steps measured on this cluster: a file that `calibrate` wrote, or what it holds.
-        prices: statements `NODE=USD_PER_GPU_HOUR`, `NODE=TERM` of the price table, or paths of YAML files of node: price.
-        objective: one of `OBJECTIVES`: what is to be least, or most.
-        measured: runs of this site, each `tp=8,pp=4,step_time_s=12.3`; `planner.site.stated` says what may be stated.
-        dims: sizes of dynamic dims of a graph file, `batch=32`.
-        declared: unknown operators of a graph file, `MyOp=elementwise` or `MyOp=opaque`.
-    """
-
-    precision: str = "bf16"
-    optimizer: str = "adam"
-    grad_dtype: str | None = None
-    framework: str = "any"
-    target_version: str | None = None
-    stack: str | None = None
-    memory_margin_gib: float = 0.0
-    memory_meter: str = "device"
-    overrides: tuple[str, ...] = ()
-    gpus: int | None = None
-    lora: str | None = None
-    freeze: tuple[str, ...] = ()
-    length_histogram: str | Path | None = None
-    calibration: str | Path | Calibration | None = None
-    prices: tuple[str, ...] = ()
-    objective: str = "throughput"
-    measured: tuple[str, ...] = ()
-    dims: tuple[str, ...] = ()
-    declared: tuple[str, ...] = ()
+__all__ = [
+    "FRAMEWORKS",
+    "GIB",
+    "METERS",
+    "OBJECTIVES",
+    "Assumption",
+    "PricingOptions",
+    "Problem",
+    "build_problem",
+    "problem_from_inputs",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +77,8 @@ class Assumption:
 class Problem:
     """Everything a price depends on, except the plan itself.
 
-    `whole` is the cluster asked for where `cluster` is only its first nodes; None where plans use all of it.
+    `whole` is the cluster asked for where `cluster` is only its first nodes; None where plans use all of it. `further` holds
+    the kernel fits of further devices, where nodes of several kinds are mixed.
     """
 
     job: TrainingJob
@@ -116,6 +93,7 @@ class Problem:
     operation: Operation = field(default_factory=Operation)
     objective: str = "throughput"
     whole: Cluster | None = None
+    further: tuple[KernelFit, ...] = ()
     assumptions: tuple[Assumption, ...] = field(default=())
 
     @property
@@ -130,8 +108,30 @@ class Problem:
 
     @property
     def device(self) -> Device:
-        """The device every rank runs on."""
+        """The device every rank runs on; an error where they differ."""
         return self.cluster.device
+
+    @property
+    def areas(self) -> Areas:
+        """Kinds of node and the sets of them that stages may stand on."""
+        return areas_of(self.cluster)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of all devices together."""
+        return sum(group.gpus * group.node.device.memory_bytes for group in self.cluster.groups)
+
+    @property
+    def peak_flops(self) -> float:
+        """Dense peak of a GPU in the training precision; the mean where devices differ."""
+        peaks = [group.node.device.peak_flops[self.job.precision.compute] for group in self.cluster.groups]
+        if len(set(peaks)) == 1:
+            return peaks[0]
+        return sum(p * group.gpus for p, group in zip(peaks, self.cluster.groups, strict=True)) / self.cluster.gpus
+
+    def kernels_of(self, device: Device) -> KernelFit:
+        """The kernel fit of a device of the cluster."""
+        return next((fit for fit in self.further if fit.id == device.kernels), self.kernels)
 
     @property
     def asked(self) -> Cluster:
@@ -160,7 +160,9 @@ class Problem:
 
     def to_inputs(self) -> dict[str, Any]:
         """The self-contained `inputs` of a result."""
-        inline, name = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}, self.kernels.id
+        inline: dict[str, Any] = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}
+        inline |= {"further_kernels": [_plain(fit) for fit in self.further]} if self.further else {}
+        name = "+".join(fit.id for fit in (self.kernels, *self.further))
         if self.collectives is not None:
             measured = self.collectives.calibration
             inline, name = inline | {"collectives": measured.to_dict()}, f"{name}+{measured.name}"
@@ -209,9 +211,9 @@ def build_problem(
         ShardwrightError: an unknown name, or a value outside what is allowed.
     """
     chosen = options or PricingOptions()
-    framework = _framework(chosen.framework)
-    _one_of("memory meter", chosen.memory_meter, METERS, "--memory-meter")
-    _one_of("objective", chosen.objective, OBJECTIVES, "--objective")
+    framework = framework_of(chosen.framework)
+    one_of("memory meter", chosen.memory_meter, METERS, "--memory-meter")
+    one_of("objective", chosen.objective, OBJECTIVES, "--objective")
     if not 0 <= chosen.memory_margin_gib <= 1024:
         raise InvalidValueError(f"{chosen.memory_margin_gib} GiB", where="--memory-margin", hint="give 0 to 1024 GiB")
     graph = load_model(model, dims=chosen.dims, declared=chosen.declared) if isinstance(model, str) else model
@@ -231,8 +233,8 @@ def build_problem(
         global_batch=global_batch,
         precision=precision_of(chosen.precision),
         optimizer=optimizer_of(chosen.optimizer),
-        grad_bytes=_grad_bytes(chosen, stack),
-        frozen=_frozen(chosen),
+        grad_bytes=grad_bytes_asked(chosen, stack),
+        frozen=frozen_asked(chosen),
         lengths=read_lengths(Path(chosen.length_histogram)) if chosen.length_histogram is not None else None,
     )
     problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
@@ -251,22 +253,6 @@ def _sequence(graph: ModelGraph) -> int:
     if graph.origin is None:
         raise InvalidValueError("--seq-len is missing", where="--seq-len", hint="give the tokens of a sequence")
     return graph.origin.seq or 1
-
-
-def corrections_from(given: str | Path | Calibration | None, cluster: Cluster) -> Corrections | None:
-    """What a calibration corrects on a cluster; None without one.
-
-    Raises:
-        DamagedFileError: the file is no calibration.
-        ConflictError: it was measured on another machine.
-    """
-    if given is None:
-        return None
-    if not isinstance(given, Calibration):
-        from shardwright.hardware.calibration_file import load_calibration
-
-        given = load_calibration(Path(given))
-    return Corrections.of(given.bound(cluster))
 
 
 def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = (), world_size: int | None = None) -> Problem:
@@ -303,36 +289,40 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
         frozen=FrozenSpec.from_dict(training),
         lengths=Lengths.from_list(training["length_histogram"]) if training.get("length_histogram") else None,
     )
-    meter = _one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
-    problem = _assembled(job, cluster, stack, _framework(search["framework"]), int(search["memory_margin_bytes"]), meter)
+    meter = one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
+    problem = _assembled(job, cluster, stack, framework_of(search["framework"]), int(search["memory_margin_bytes"]), meter)
     problem = replace(problem, target_version=checked_version(problem.framework, search.get("target_version")))
-    saved = fit_from_dict(inline["kernels"])
-    if saved.id == cluster.device.kernels:
-        problem = replace(problem, kernels=saved)
+    saved = {fit.id: fit for fit in map(fit_from_dict, (inline["kernels"], *inline.get("further_kernels", ())))}
+    further = tuple(saved.get(fit.id, fit) for fit in problem.further)
+    problem = replace(problem, kernels=saved.get(problem.kernels.id, problem.kernels), further=further)
     if inline.get("collectives") is not None:
         from shardwright.hardware.calibration_file import calibration_from_dict
 
         problem = replace(problem, collectives=Corrections.of(calibration_from_dict(inline["collectives"])))
     operation = operation_with(Operation.from_dict(inputs.get("operation", {})), overrides)
-    objective = _one_of("objective", search.get("objective", "throughput"), OBJECTIVES, "inputs.search.objective")
+    objective = one_of("objective", search.get("objective", "throughput"), OBJECTIVES, "inputs.search.objective")
     problem = replace(problem, operation=operation, objective=objective)
     made = tuple(Assumption(key=key, value=value, origin="given") for key, value in _values_in_force(problem))
     return replace(problem, assumptions=made + _what_ifs(overrides))
 
 
 def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str) -> Problem:
-    device = cluster.device
-    fit = load_fit(device.kernels)
-    able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops and p.id in fit.precision_speedup]
-    if job.precision.id not in able:
-        raise InvalidValueError(
-            f"{device.id} cannot train in {job.precision.id}", where="--precision", hint="it can do " + ", ".join(able)
-        )
+    devices = [group.node.device for group in cluster.groups]
+    fits = {device.kernels: load_fit(device.kernels) for device in devices}
+    for device in devices:
+        speedup = fits[device.kernels].precision_speedup
+        able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops and p.id in speedup]
+        if job.precision.id not in able:
+            raise InvalidValueError(
+                f"{device.id} cannot train in {job.precision.id}", where="--precision", hint="it can do " + ", ".join(able)
+            )
+    fit, *further = fits.values()
     return Problem(
         job=job,
         cluster=cluster,
         stack=stack,
         kernels=fit,
+        further=tuple(further),
         framework=framework,
         memory_margin_bytes=margin,
         memory_meter=meter,
@@ -342,27 +332,6 @@ def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framewor
 def _plain(record: StackProfile | KernelFit) -> dict[str, Any]:
     """A record as JSON values."""
     return dict(json.loads(json.dumps(asdict(record))))
-
-
-def _framework(name: str) -> str:
-    return _one_of("framework", "pytorch" if name == "torchrun" else name, FRAMEWORKS, "--framework")
-
-
-def _one_of(kind: str, given: str, known: Sequence[str] | Mapping[str, Any], where: str) -> str:
-    if not isinstance(given, str) or given not in known:
-        raise unknown_name(kind, str(given), list(known), where=where)
-    return given
-
-
-def _grad_bytes(options: PricingOptions, stack: StackProfile) -> int:
-    if options.grad_dtype is None:
-        return stack.grad_bytes
-    return grad_bytes_of(options.grad_dtype)
-
-
-def _frozen(options: PricingOptions) -> FrozenSpec:
-    lora = parse_lora(options.lora) if options.lora is not None else None
-    return FrozenSpec(lora=lora, freeze=tuple(dict.fromkeys(w for text in options.freeze for w in parse_freeze(text))))
 
 
 def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
@@ -378,7 +347,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("memory.meter", problem.memory_meter),
         ("memory.context_bytes", stack.context_bytes),
         ("memory.allocator_slack", stack.allocator_slack),
-        ("device.memory_bytes", problem.device.memory_bytes),
+        ("device.memory_bytes", _of_nodes(problem, lambda node: node.device.memory_bytes)),
         ("attention.fused", stack.fused_attention),
         ("zero.shards_over", "dp_shard x cp"),
         ("vocabulary.padded_to", "multiple of 128 x tp"),
@@ -386,14 +355,29 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
         ("pipeline.update", "each rank on its own, without waiting for a norm over all"),
         ("pipeline.dualpipe_ep_hidden", stack.dualpipe_ep_hidden),
-        ("node.usd_per_gpu_hour", problem.cluster.node.usd_per_gpu_hour),
-        ("node.power_w", rated_power_w(problem.cluster.node)),
+        ("node.usd_per_gpu_hour", _of_nodes(problem, lambda node: node.usd_per_gpu_hour)),
+        ("node.power_w", _of_nodes(problem, rated_power_w)),
         *problem.operation.in_force(),
-        ("cluster.scaleup_domain_gpus", problem.cluster.node.scaleup_domain_gpus),
-        ("kernels.sustained_factor", problem.kernels.sustained_factor),
+        ("cluster.scaleup_domain_gpus", _of_nodes(problem, lambda node: node.scaleup_domain_gpus)),
+        ("kernels.sustained_factor", _of_nodes(problem, lambda node: problem.kernels_of(node.device).sustained_factor)),
+        *_mixing(problem),
         *choices_in_force(job),
         *_measured_in_force(problem),
     ]
+
+
+def _of_nodes(problem: Problem, value: Callable[[Node], Any]) -> Any:
+    """What is in force for the nodes: the value, or kind by kind in words where they differ."""
+    kinds = problem.areas.kinds
+    return value(kinds[0]) if len(kinds) == 1 else ", ".join(f"{node.id} {value(node)}" for node in kinds)
+
+
+def _mixing(problem: Problem) -> list[tuple[str, Any]]:
+    """What is taken for granted where nodes of several kinds are mixed."""
+    if not problem.cluster.mixed:
+        return []
+    order = ", ".join(f"{group.gpus} GPUs of {group.node.id}" for group in problem.cluster.groups)
+    return [("mixed.rank_order", order), ("mixed.batch", "equal on all data-parallel ranks"), ("mixed.sends", "slowest link")]
 
 
 def _measured_in_force(problem: Problem) -> list[tuple[str, Any]]:
@@ -426,7 +410,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         ("device.memory_bytes", "kernels.sustained_factor", "node.usd_per_gpu_hour", "node.power_w"), "preset"
     )
     origin |= {"node.usd_per_gpu_hour": "given"} if options.prices else {}
-    origin |= {"node.power_w": "inferred"} if problem.cluster.node.power_w is None else {}
+    origin |= {"node.power_w": "inferred"} if any(group.node.power_w is None for group in problem.cluster.groups) else {}
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
     origin |= {key: "given" for key, is_given in given.items() if is_given}
     origin |= {key: "inferred" if ".site." in key else "given" for key, _ in _measured_in_force(problem)}
@@ -437,8 +421,8 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
 
 def _in_blocks(cluster: Cluster) -> bool:
     """Whether domains that span nodes are used in equal blocks smaller than a domain."""
-    node = cluster.node
-    return node.scaleup_domain_gpus > node.gpus and node.id in node_ids() and load_node(node.id) != node
+    node = cluster.groups[0].node
+    return not cluster.mixed and node.scaleup_domain_gpus > node.gpus and node.id in node_ids() and load_node(node.id) != node
 
 
 def _what_ifs(overrides: tuple[str, ...]) -> tuple[Assumption, ...]:

@@ -24,7 +24,7 @@ from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.operators import LAYER_AXES
 from shardwright.planner.cost.pipelines import EXPERTS, chunks_of, has_order, hidden_exchange, passes
 from shardwright.planner.cost.pricing import Context, Rest, make_context, rest_of, send_s, shared_rows, tied_s
-from shardwright.planner.cost.stages import by_chunk, fold
+from shardwright.planner.cost.stages import fold, fold_chunks
 from shardwright.planner.cost.work import stage_work
 from shardwright.planner.plans import Degrees, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
@@ -115,7 +115,9 @@ def step_timeline(problem: Problem, degrees: Degrees) -> StepTimeline:
     shape = shape_of(batch)
     if (why := missing(shape)) is not None:
         raise InvalidValueError(why, hint="choose micro-batches in multiples of pp, or another schedule")
-    context, key = make_context(problem, batch, fold(problem.graph, [settled.split], every_rank=True), network_of(problem))
+    context, key = make_context(
+        problem, batch, fold(problem.graph, [settled.split], every_rank=True, areas=problem.areas), network_of(problem)
+    )
     return _simulated(context, batch, key, shape)
 
 
@@ -146,7 +148,7 @@ def _pass_parts(
 ) -> PassParts:
     hidden, sends = float(beside[0][0]), float(beside[1][0])
     split = context.splits.splits[int(batch.split[0])]
-    chunks = fold(context.problem.graph, by_chunk([split]), every_rank=True)
+    chunks = fold_chunks(context.problem.graph, [split], context.problem.areas)
     work = stage_work(key, np.zeros(1, dtype=np.int64), context.tables, chunks, len(split.chunks))
     again = (share[0, split.ranks] * (batch.recompute[0] == FULL))[:, None] * work.again_exposed_s[0]
     kept = np.ones(len(LAYER_AXES))

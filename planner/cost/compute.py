@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwright.hardware.device import Device
 from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
 from shardwright.hardware.site_factors import AS_MODELLED, SiteFactors
 from shardwright.models.dtypes import Precision
@@ -82,9 +83,10 @@ class OperatorTime:
     weight_s: FloatArray | None = None
 
 
-def machine_of(problem: Problem) -> Machine:
-    """The machine a problem runs on."""
-    device, fit, precision = problem.device, problem.kernels, problem.job.precision
+def machine_of(problem: Problem, device: Device | None = None) -> Machine:
+    """The machine a problem runs on, or that of one of its devices."""
+    device = problem.device if device is None else device
+    fit, precision = problem.kernels_of(device), problem.job.precision
     base = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or device.peak_flops[precision.compute]
     plain = DeviceRates(peak_flops=base, memory_bytes_per_s=device.memory_bytes_per_s, sm_count=device.sm_count)
     products = precision_rates(fit, plain, precision.id)

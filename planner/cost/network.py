@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.hardware.calibration import Corrections
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.collectives import LINKS, CollectiveTime, Fabric, GroupTable, collective_s, fabric_of
-from shardwright.hardware.mesh import GroupShape, group_shape, pair_shape
+from shardwright.hardware.mesh import ALONE, GroupShape, group_shape, pair_shape, some_within
 from shardwright.hardware.network_levels import levels_of
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
@@ -28,12 +29,20 @@ class Network:
         cluster: where the ranks run.
         fabric: constants of its links.
         corrections: what measured collectives say beside them.
+        within: ranks whose groups count; None for all.
     """
 
-    def __init__(self, cluster: Cluster, fabric: Fabric, corrections: Corrections | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        fabric: Fabric,
+        corrections: Corrections | None = None,
+        within: NDArray[np.bool_] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._fabric = fabric
         self._corrections = corrections
+        self._within = within
         self._levels = levels_of(cluster)
         self._known: dict[tuple[int, int], GroupShape] = {}
         self._pairs: dict[int, GroupShape] = {}
@@ -60,8 +69,13 @@ class Network:
         """How the worst group of an axis lies on the cluster."""
         found = self._known.get((size, stride))
         if found is None:
-            found = self._known[size, stride] = group_shape(self._cluster, size, stride if size > 1 else 1, self._levels)
+            found = self._known[size, stride] = self._shape(size, stride if size > 1 else 1)
         return found
+
+    def _shape(self, size: int, stride: int) -> GroupShape:
+        if self._within is not None and not some_within(self._within, size, stride):
+            return ALONE  # no stage on these nodes has such a group
+        return group_shape(self._cluster, size, stride, self._levels, self._within)
 
     def pair(self, distance: int) -> GroupShape:
         """How the worst pair of ranks at a distance lies on the cluster; 0 is a rank by itself."""

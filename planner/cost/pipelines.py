@@ -23,7 +23,7 @@ import numpy as np
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL, recomputed_share
 from shardwright.planner.cost.operators import LAYER_AXES, UnitTables
-from shardwright.planner.cost.stages import Split, SplitTable, by_chunk, fold
+from shardwright.planner.cost.stages import Split, SplitTable, fold_chunks
 from shardwright.planner.cost.work import StageWork, stage_work
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
@@ -211,7 +211,7 @@ def chunks_of(
     run = np.stack([_run_of_rank(splits, index) for index in used])[own]
     chunk_rank = divisions[0].ranks
     share = np.take_along_axis(recomputed_share(some, splits.layers[some.split]), run, axis=1)[:, chunk_rank]
-    table = fold(problem.graph, by_chunk(divisions), every_rank=True)
+    table = fold_chunks(problem.graph, divisions, problem.areas)
     first, row = distinct(key, own)
     work = stage_work(key[first], own[first], tables, table, shape.pp * shape.vpp)
     one = passes(work, row, share, some, hidden_exchange(some, problem.stack)).plus(sends_s / shape.vpp)

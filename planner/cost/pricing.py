@@ -25,11 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.planner.axes.sharding import OperatorKeys, unique_keys
-from shardwright.planner.cost.compute import Machine, machine_of
+from shardwright.planner.cost.compute import Machine
+from shardwright.planner.cost.grounds import Ground, grounds_of, joined_tables
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, stage_memory
 from shardwright.planner.cost.network import Network
-from shardwright.planner.cost.operators import LAYER_AXES, UnitTables, unit_tables
+from shardwright.planner.cost.operators import LAYER_AXES, UnitTables
 from shardwright.planner.cost.pipelines import (
     EXPERTS,
     Passes,
@@ -69,16 +70,24 @@ class Context:
     """What pricing needs beside the plans: the problem, its machine and network, and tables for every operator key.
 
     Attributes:
+        machine: of the first kind of node; what all kinds have in common is read here.
+        network: of the whole cluster.
+        grounds: what stages stand on, one an area of the cluster.
         uneven: what is known of interleaved splits whose chunks differ, by split.
     """
 
     problem: Problem
     machine: Machine
     network: Network
+    grounds: tuple[Ground, ...]
     keys: OperatorKeys
     tables: UnitTables
     splits: SplitTable
     uneven: Mapping[int, Repeating]
+
+    def ground(self, split: int, run: int) -> Ground:
+        """What a run of a split stands on."""
+        return self.grounds[0 if self.splits.area is None else int(self.splits.area[split, run])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +100,9 @@ class Prices:
         parts: seconds of each of `TIME_PARTS` on the critical stage, [plans]; they sum to `step_s`.
         forward_s, backward_s: one micro-batch on each run, [plans, runs].
         memory: by part, [plans, runs].
-        peak_bytes: greatest total over stages, [plans].
-        peak_run: run that has it, [plans].
+        peak_bytes: total of the fullest stage: the one that exceeds its memory most, or leaves the least of it, [plans].
+        peak_run: that run, [plans].
+        capacity_bytes: memory of its smallest device, [plans].
     """
 
     step_s: FloatArray
@@ -103,6 +113,12 @@ class Prices:
     memory: StageMemory
     peak_bytes: FloatArray
     peak_run: IntArray
+    capacity_bytes: FloatArray
+
+    @property
+    def fits(self) -> BoolArray:
+        """Where every stage is within its memory, [plans]."""
+        return np.asarray(self.peak_bytes <= self.capacity_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +183,16 @@ class Loads:
 
 def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network: Network) -> tuple[Context, IntArray]:
     """The context for a batch, and each plan's operator key."""
-    machine = machine_of(problem)
+    grounds = grounds_of(problem, network)
     keys, key = unique_keys(batch, problem.job.seq_len, problem.stack.moe_load_imbalance)
-    tables = unit_tables(problem.graph, keys, machine, network)
+    used = None if splits.area is None else np.isin(np.arange(len(grounds)), splits.area)
     context = Context(
         problem=problem,
-        machine=machine,
+        machine=grounds[0].machines[0],
         network=network,
+        grounds=grounds,
         keys=keys,
-        tables=tables,
+        tables=joined_tables(problem.graph, keys, grounds, used),
         splits=splits,
         uneven=uneven_splits(splits.splits),
     )
@@ -205,7 +222,8 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     parts["exposed_dp_s"], parts["optimizer_s"] = rest.data_s[at], rest.update_s[at]
     parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + rest.uneven_s[at]
     memory = memory_of(context, batch, shared, runs)
-    peak_run = memory.total_bytes.argmax(axis=1)
+    capacity = _capacity(context, batch, present)
+    peak_run = (memory.total_bytes - capacity).argmax(axis=1)
     return Prices(
         step_s=sum((parts[name] for name in TIME_PARTS), start=np.zeros(1)),
         critical=critical,
@@ -215,6 +233,7 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
         memory=memory,
         peak_bytes=memory.total_bytes[at[0], peak_run],
         peak_run=peak_run,
+        capacity_bytes=capacity[at[0], peak_run],
     )
 
 
@@ -261,7 +280,7 @@ def shared_rows(context: Context, batch: PlanBatch, key: IntArray, runs: int) ->
     one, state_row = distinct(*columns)
     some = batch.take(one)
     own = held(some, key[one], context.tables, context.splits, runs)
-    state = states(some, own, context.problem, context.machine, context.network)
+    state = states(some, own, context.problem, context.grounds, context.splits.standing(some.split, runs))
     return Shared(work=work, row=row, state=state, state_row=state_row)
 
 
@@ -385,6 +404,12 @@ def expert_exchange_s(shared: Shared) -> FloatArray:
     """Exposed expert exchange of one micro-batch, both ways, [plans, runs]."""
     work = shared.work
     return np.asarray((work.exposed_forward_s + work.exposed_backward_s)[shared.row, :, EXPERTS])
+
+
+def _capacity(context: Context, batch: PlanBatch, present: BoolArray) -> FloatArray:
+    """Memory of each run's smallest device; no limit beyond the last run, [plans, runs]."""
+    each = np.array([ground.capacity_bytes for ground in context.grounds], dtype=np.float64)
+    return np.where(present, each[context.splits.standing(batch.split, present.shape[1])], np.inf)
 
 
 def _present(context: Context, batch: PlanBatch, runs: int) -> BoolArray:

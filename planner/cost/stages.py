@@ -8,7 +8,8 @@ layer, head, loss and multi-token prediction after the last, so a V holds both e
 
 as evenly as possible over pp·vpp chunks, the larger chunks first, then takes the counted ones out of the first
 and last chunk. `SplitTable` holds, for many splits, how often each unit of the model (see `cost.operators.units_of`)
-stands on the ranks of each run.
+stands on the ranks of each run. On clusters that mix nodes every unit is counted apart for each area (`hardware.areas`) that
+stages stand on, area by area, and runs end where the area changes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from shardwright.hardware.areas import Areas
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.schedules.orders import stage_ranks
@@ -61,6 +63,8 @@ class SplitTable:
         first_rank, last_rank: pipeline ranks of the run; last < first beyond the last run.
         layers: layers on a rank of the run.
         kinds: layer kinds of the model; among the units, embedding and head follow them.
+        areas: areas of the cluster; units of `counts` are those of area 0, then of area 1, ...
+        area: area each run stands on; None where there is one.
     """
 
     splits: tuple[Split, ...]
@@ -70,11 +74,25 @@ class SplitTable:
     last_rank: IntArray
     layers: FloatArray
     kinds: int
+    areas: int = 1
+    area: IntArray | None = None
 
     @property
     def multiplicity(self) -> IntArray:
         """Ranks of each run."""
         return self.last_rank - self.first_rank + 1
+
+    def held(self, counts: FloatArray, unit: int) -> FloatArray:
+        """How often a unit stands on runs, wherever they stand, [...]; `counts` are rows of the table's, [..., units]."""
+        return counts[..., unit] if self.areas == 1 else counts[..., unit :: counts.shape[-1] // self.areas].sum(axis=-1)
+
+    def units(self, split: int, run: int) -> FloatArray:
+        """How often each unit of the model stands on a run, wherever it stands, [units]."""
+        return np.asarray(self.counts[split, run].reshape(self.areas, -1).sum(axis=0))
+
+    def standing(self, split: IntArray, runs: int) -> IntArray:
+        """The area of the first `runs` runs of some splits, [splits, runs]."""
+        return np.zeros((len(split), runs), dtype=np.int64) if self.area is None else self.area[split, :runs]
 
 
 def even_chunks(layers: int, pp: int, vpp: int, kind: int) -> tuple[int, ...] | None:
@@ -95,18 +113,31 @@ def even_chunks(layers: int, pp: int, vpp: int, kind: int) -> tuple[int, ...] | 
     return tuple(made) if min(made) >= 0 else None
 
 
-def fold(graph: ModelGraph, splits: Sequence[Split], *, every_rank: bool = False) -> SplitTable:
+def fold(
+    graph: ModelGraph,
+    splits: Sequence[Split],
+    *,
+    every_rank: bool = False,
+    areas: Areas | None = None,
+    area: Sequence[IntArray] | None = None,
+) -> SplitTable:
     """The table of some splits.
 
     Args:
         graph: the model.
         splits: ways to divide its layers.
         every_rank: keep each rank a run of its own (to print all stages).
+        areas: of the cluster; None for one.
+        area: area of each rank of each split, where it does not follow from its place among them.
     """
-    prefix = _prefix_counts(graph)
-    folded = [_folded(split, prefix, graph, every_rank) for split in splits]
+    prefix, count = _prefix_counts(graph), 1 if areas is None else len(areas)
+    mixed = areas is not None and count > 1
+    own = [areas.of_stages(split.pp) for split in splits] if mixed and area is None else area  # type: ignore[union-attr]
+    stands = own if mixed and own is not None else [None] * len(splits)
+    folded = [_folded(split, prefix, graph, every_rank, (at, count)) for split, at in zip(splits, stands, strict=True)]
     widest = max(len(first) for _, first, _ in folded)
-    counts = np.zeros((len(splits), widest, prefix.shape[1] + 2 + (graph.mtp is not None)))
+    units = prefix.shape[1] + 2 + (graph.mtp is not None)
+    counts = np.zeros((len(splits), widest, count * units))
     first_rank = np.ones((len(splits), widest), dtype=np.int64)
     last_rank = np.zeros((len(splits), widest), dtype=np.int64)
     for index, (rows, first, last) in enumerate(folded):
@@ -119,9 +150,22 @@ def fold(graph: ModelGraph, splits: Sequence[Split], *, every_rank: bool = False
         counts=counts,
         first_rank=first_rank,
         last_rank=last_rank,
-        layers=counts[:, :, : prefix.shape[1]].sum(axis=2),
+        layers=counts.reshape(len(splits), widest, count, units)[..., : prefix.shape[1]].sum(axis=(2, 3)),
         kinds=prefix.shape[1],
+        areas=count,
+        area=_of_runs(stands, first_rank),
     )
+
+
+def _of_runs(stands: Sequence[IntArray | None], first_rank: IntArray) -> IntArray | None:
+    """The area of the first rank of each run; 0 beyond the last, [splits, runs]."""
+    if any(at is None for at in stands):
+        return None
+    made = np.zeros_like(first_rank)
+    for index, at in enumerate(stands):
+        if at is not None:
+            made[index] = at[np.minimum(first_rank[index], len(at) - 1)]
+    return made
 
 
 def intervals(split: Split) -> list[list[list[int] | None]]:
@@ -131,6 +175,12 @@ def intervals(split: Split) -> list[list[list[int] | None]]:
     for rank, (a, b) in zip(split.ranks.tolist(), pairwise(starts), strict=True):
         made[rank].append([int(a), int(b) - 1] if b > a else None)
     return made
+
+
+def fold_chunks(graph: ModelGraph, splits: Sequence[Split], areas: Areas | None = None) -> SplitTable:
+    """The table of the same divisions with every chunk on a rank of its own, in the area of the rank it stands on."""
+    own = [areas.of_stages(split.pp)[split.ranks] for split in splits] if areas is not None else None
+    return fold(graph, by_chunk(splits), every_rank=True, areas=areas, area=own)
 
 
 def by_chunk(splits: Sequence[Split]) -> list[Split]:
@@ -145,7 +195,10 @@ def _prefix_counts(graph: ModelGraph) -> IntArray:
     return np.asarray(kinds.cumsum(axis=0))
 
 
-def _folded(split: Split, prefix: IntArray, graph: ModelGraph, every_rank: bool) -> tuple[FloatArray, IntArray, IntArray]:
+def _folded(
+    split: Split, prefix: IntArray, graph: ModelGraph, every_rank: bool, stands: tuple[IntArray | None, int]
+) -> tuple[FloatArray, IntArray, IntArray]:
+    area, areas = stands
     bounds = np.concatenate(([0], np.cumsum(split.chunks)))
     rounds = np.diff(prefix[bounds], axis=0).reshape(split.vpp, split.pp, -1)
     if split.folded:
@@ -156,8 +209,14 @@ def _folded(split: Split, prefix: IntArray, graph: ModelGraph, every_rank: bool)
     if graph.mtp is not None:
         ends[last, 2] = graph.mtp_layers
     rows = np.concatenate((by_rank, ends), axis=1)
+    if area is not None:
+        placed = np.zeros((split.pp, areas, rows.shape[1]), dtype=np.int64)
+        placed[np.arange(split.pp), area] = rows
+        rows = placed.reshape(split.pp, -1)
     changes = np.ones(split.pp, dtype=bool)
     if not every_rank:
         changes[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+        if area is not None:
+            changes[1:] |= area[1:] != area[:-1]
     first = np.flatnonzero(changes)
     return rows[first].astype(np.float64), first, np.append(first[1:], split.pp) - 1

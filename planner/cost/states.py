@@ -17,13 +17,13 @@ trained (all, without adapters and frozen modules), and the group sizes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardwright.hardware.kernels import memory_bound_s
-from shardwright.planner.cost.compute import Machine
-from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.grounds import Ground
 from shardwright.planner.cost.operators import UnitTables
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
@@ -104,7 +104,7 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
         runs: how many runs to fill.
     """
     counts = splits.counts[batch.split, :runs]
-    both_ends = counts[:, :, splits.kinds] * counts[:, :, splits.kinds + 1]
+    both_ends = splits.held(counts, splits.kinds) * splits.held(counts, splits.kinds + 1)
 
     def total(table: FloatArray) -> FloatArray:
         return np.asarray(np.einsum("pru,pu->pr", counts, table[key]))
@@ -124,8 +124,8 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
     )
 
 
-def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, network: Network) -> StateTables:
-    """Bytes, exchange and update of the states."""
+def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground], area: IntArray) -> StateTables:
+    """Bytes, exchange and update of the states; `area` says which of the grounds each run stands on, [plans, runs]."""
     job, stack = problem.job, problem.stack
     zero = batch.zero[:, None]
     own = h.dense + h.expert
@@ -140,7 +140,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
     outside = np.zeros(own.shape, dtype=bool)
     for exchange in exchanges:
-        each, over_network = _spread(exchange, own.shape, network)
+        each, over_network = _spread(exchange, grounds, area)
         applies = exchange.applies[:, None] > 0
         seconds[exchange.phase] += np.where(applies, each, 0.0)
         outside |= applies & over_network
@@ -155,9 +155,18 @@ def states(batch: PlanBatch, h: Held, problem: Problem, machine: Machine, networ
         buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
-        update_s=machine.site.device * memory_bound_s(machine.fit, machine.plain, moved),
+        update_s=_update_s(moved, grounds, area),
         network=outside,
     )
+
+
+def _update_s(moved: FloatArray, grounds: Sequence[Ground], area: IntArray) -> FloatArray:
+    """Time to move so many bytes in device memory, on the slowest machine of each run, [plans, runs]."""
+    made = np.zeros_like(moved)
+    for index, ground in enumerate(grounds):
+        own = [machine.site.device * memory_bound_s(machine.fit, machine.plain, moved) for machine in ground.machines]
+        made = own[0] if len(grounds) == 1 else np.where(area == index, np.max(own, axis=0), made)
+    return made
 
 
 def _held_gradient_bytes(problem: Problem) -> float:
@@ -233,13 +242,22 @@ def _exchange(
     )
 
 
-def _spread(exchange: StateExchange, shape: tuple[int, ...], network: Network) -> tuple[FloatArray, BoolArray]:
+def _spread(exchange: StateExchange, grounds: Sequence[Ground], area: IntArray) -> tuple[FloatArray, BoolArray]:
     """Seconds for every run, and whether they go over the network: groups are per plan, messages per run."""
+    shape = area.shape
     size = np.repeat(exchange.size, shape[1])
     stride = np.repeat(exchange.stride, shape[1])
     each = (exchange.message_bytes / exchange.pieces).reshape(-1)
-    priced = network.collective(exchange.kind, size, stride, each)
-    return priced.time_s.reshape(shape) * exchange.pieces, (priced.network_s > 0).reshape(shape)
+    if len(grounds) == 1:
+        priced = grounds[0].network.collective(exchange.kind, size, stride, each)
+        return priced.time_s.reshape(shape) * exchange.pieces, (priced.network_s > 0).reshape(shape)
+    seconds, outside = np.zeros(len(each)), np.zeros(len(each), dtype=bool)
+    for index, ground in enumerate(grounds):
+        rows = np.flatnonzero(area.reshape(-1) == index)
+        if len(rows):
+            priced = ground.network.collective(exchange.kind, size[rows], stride[rows], each[rows])
+            seconds[rows], outside[rows] = priced.time_s, priced.network_s > 0
+    return seconds.reshape(shape) * exchange.pieces, outside.reshape(shape)
 
 
 def _buffers(batch: PlanBatch, h: Held, problem: Problem) -> FloatArray:

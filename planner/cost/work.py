@@ -99,5 +99,5 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],
-        logits=counts[:, :, splits.kinds + 1] * tables.logits[key][:, None],
+        logits=splits.held(counts, splits.kinds + 1) * tables.logits[key][:, None],
     )

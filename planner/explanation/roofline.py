@@ -11,6 +11,7 @@ the bytes it moves: its ceiling is the bandwidth, and it attains bytes / time of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,13 +50,19 @@ class Load:
 def loads(priced: Priced, index: int) -> list[Load]:
     """All operators of the critical stage of a plan."""
     context, batch = priced.context, priced.batch
-    counts = context.splits.counts[int(batch.split[index]), int(priced.prices.critical[index])]
+    at = int(batch.split[index]), int(priced.prices.critical[index])
+    counts, machine = context.splits.units(*at), slowest(context.ground(*at).machines)
     count, key = int(batch.micro_batches[index]), int(priced.key[index])
     made = []
     for unit, times in zip(units_of(context.problem.graph), counts.tolist(), strict=True):
         sizes = LocalSizes(unit.dims, context.keys)
-        made += [_load(unit, operator, sizes, context.machine, key, times * count) for operator in unit.operators if times]
+        made += [_load(unit, operator, sizes, machine, key, times * count) for operator in unit.operators if times]
     return made
+
+
+def slowest(machines: Sequence[Machine]) -> Machine:
+    """The machine of a stage: of several kinds of device, the one with the least rate of products."""
+    return min(machines, key=lambda machine: machine.products.peak_flops)
 
 
 def _load(unit: LayerGraph, operator: Operator, sizes: LocalSizes, machine: Machine, key: int, runs: float) -> Load:
@@ -118,7 +125,8 @@ def roofline(priced: Priced, index: int) -> list[Record]:
     """The heaviest operators of a plan, longest first."""
     found = sorted(loads(priced, index), key=lambda load: (-load.runs * load.time_s, load.unit, load.name))
     total = sum(load.runs * load.time_s for load in found)
-    bandwidth = priced.context.machine.plain.memory_bytes_per_s
+    at = int(priced.batch.split[index]), int(priced.prices.critical[index])
+    bandwidth = slowest(priced.context.ground(*at).machines).plain.memory_bytes_per_s
     return [_row(load, bandwidth, total) for load in found[:SHOWN] if load.time_s > 0]
 
 

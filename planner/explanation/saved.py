@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from shardwright.documents import rounded
-from shardwright.planner.cost.compute import machine_of
+from shardwright.planner.cost.grounds import grounds_of, joined_tables
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.operators import unit_tables
 from shardwright.planner.cost.pricing import Context, Prices, make_context, price
 from shardwright.planner.cost.stages import fold
 from shardwright.planner.estimation import repriced
@@ -106,7 +105,8 @@ class Priced:
     def step_s(self) -> FloatArray:
         """Seconds a step; infinite where a plan has no price or needs more memory than there is, [plans]."""
         made = np.full(self.count, np.inf)
-        fits = self.prices.peak_bytes <= self.context.problem.device.memory_bytes
+        problem = self.context.problem
+        fits = self.prices.fits if problem.cluster.mixed else self.prices.peak_bytes <= problem.device.memory_bytes
         made[self.rows] = np.where(fits, self.prices.step_s, np.inf)
         return made
 
@@ -119,10 +119,18 @@ class Priced:
         """
         if same_prices:
             return replace(self, context=replace(self.context, problem=problem))
-        machine, network = machine_of(problem), network_of(problem)
+        network = network_of(problem)
+        grounds = grounds_of(problem, network)
         keys = replace(self.context.keys, imbalance=problem.stack.moe_load_imbalance)
-        tables = unit_tables(problem.graph, keys, machine, network)
-        context = replace(self.context, problem=problem, machine=machine, network=network, keys=keys, tables=tables)
+        context = replace(
+            self.context,
+            problem=problem,
+            machine=grounds[0].machines[0],
+            network=network,
+            grounds=grounds,
+            keys=keys,
+            tables=joined_tables(problem.graph, keys, grounds),
+        )
         return replace(self, context=context, prices=price(context, self.batch, self.key, exact=True))
 
 
@@ -138,6 +146,8 @@ def priced(problem: Problem, plans: Sequence[Degrees]) -> Priced:
     rows = [dict(settled[index].row or {}) | {"split": place} for place, index in enumerate(able)]
     splits = [split for split in (settled[index].split for index in able) if split is not None]
     batch = PlanBatch.stack(list(rows))
-    context, key = make_context(problem, batch, fold(problem.graph, splits, every_rank=True), network_of(problem))
+    context, key = make_context(
+        problem, batch, fold(problem.graph, splits, every_rank=True, areas=problem.areas), network_of(problem)
+    )
     prices = price(context, batch, key, exact=True)
     return Priced(context=context, batch=batch, key=key, prices=prices, rows=np.array(able, dtype=np.int64), count=len(plans))

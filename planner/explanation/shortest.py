@@ -108,12 +108,12 @@ def _tried(one: Side, target: Degrees, base: Point, there: Point, subsets: Itera
     asked = [(knobs, degrees) for knobs in subsets for degrees in _ways(one, target, base, there, knobs)]
     legal = [_legal(one.problem, degrees) for _, degrees in asked]
     prices = priced(one.problem, [degrees for _, degrees in asked])
-    capacity = one.problem.device.memory_bytes
+    fits = prices.prices.fits
     made: dict[Knobs, _Tried] = {}
     for place, row in enumerate(prices.rows.tolist()):
         knobs, degrees = asked[row]
         step, peak = float(prices.prices.step_s[place]), int(prices.prices.peak_bytes[place])
-        plan = _Tried(degrees=degrees, step_s=step, peak_bytes=peak, able=legal[row] and peak <= capacity)
+        plan = _Tried(degrees=degrees, step_s=step, peak_bytes=peak, able=legal[row] and bool(fits[place]))
         known = made.get(knobs)
         if known is None or (not plan.able, plan.step_s) < (not known.able, known.step_s):
             made[knobs] = plan

@@ -148,7 +148,7 @@ class Rule:
 def facts_of(problem: Problem) -> Facts:
     """The facts of a problem."""
     job, cluster = problem.job, problem.cluster
-    domain = max(cluster.gpus_per_node, min(cluster.node.scaleup_domain_gpus, cluster.gpus))
+    domain = cluster.fast_gpus
     return Facts(
         gpus=cluster.gpus,
         graph=job.graph,
@@ -158,7 +158,7 @@ def facts_of(problem: Problem) -> Facts:
         precision=job.precision.id,
         optimizer=job.optimizer.id,
         reduces_once_a_step=problem.stack.fsdp_gathers_per_step == "step",
-        compute_capability=COMPUTE_CAPABILITY.get(cluster.device.arch, 9),
+        compute_capability=min(COMPUTE_CAPABILITY.get(group.node.device.arch, 9) for group in cluster.groups),
         planned_schedules=planned_schedules(problem),
     )
 

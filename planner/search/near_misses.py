@@ -84,11 +84,11 @@ def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
 
     None where no network is known that could join further nodes.
     """
-    if problem.cluster.node.internode_bytes_per_s is None:
+    if any(group.node.internode_bytes_per_s is None for group in problem.cluster.groups):
         return []
     factor = 2
     while problem.cluster.gpus * factor <= MAX_GPUS:
-        if problem.cluster.gpus * factor * problem.device.memory_bytes > least_state_bytes(problem):
+        if factor * problem.memory_bytes > least_state_bytes(problem):
             larger = replace(problem, cluster=_scaled(problem.cluster, factor))
             legal = enumerate_legal(larger, declare(larger, fix))
             made = scan(larger, legal) if len(legal) else None

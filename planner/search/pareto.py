@@ -33,7 +33,7 @@ def front(problem: Problem, made: Scan) -> IntArray:
     fitting = fitting[launchable(problem, made, fitting)]
     order = fitting[np.lexsort((made.peak_bytes[fitting], made.step_s[fitting]))]
     rows: list[int] = []
-    least, finest = np.inf, FINEST * problem.device.memory_bytes
+    least, finest = np.inf, FINEST * problem.memory_bytes / problem.cluster.gpus
     for row in order:
         if made.peak_bytes[row] <= least - finest:
             rows.append(int(row))

@@ -126,20 +126,19 @@ def scan(
     """
     batch, splits = to_batch(problem, legal.columns)
     step, busy, peak = (np.full(len(batch), np.inf) for _ in range(3))
-    capacity, best, done = problem.device.memory_bytes, np.inf, 0
-    table = fold(problem.graph, splits)
+    fits, best, done = np.zeros(len(batch), dtype=bool), np.inf, 0
+    table = fold(problem.graph, splits, areas=problem.areas)
     context, key = make_context(problem, batch, table, network_of(problem))
     try:
-        for rows, (seconds, least, bytes_) in _priced(context, batch, key, workers):
-            step[rows], busy[rows], peak[rows] = seconds, least, bytes_
+        for rows, (seconds, least, bytes_, within) in _priced(context, batch, key, workers):
+            step[rows], busy[rows], peak[rows], fits[rows] = seconds, least, bytes_, within
             done += len(rows)
-            best = min(best, float(np.min(seconds, where=bytes_ <= capacity, initial=np.inf)))
+            best = min(best, float(np.min(seconds, where=within, initial=np.inf)))
             if on_progress:
                 on_progress(done, None if np.isinf(best) else best)
     except KeyboardInterrupt:
         if not np.isfinite(best):
             raise
-    fits = peak <= capacity
     return Scan(
         batch=batch,
         splits=splits,
@@ -156,12 +155,12 @@ def scan(
 
 def _priced(
     context: Context, batch: PlanBatch, key: IntArray, workers: int
-) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray, FloatArray]]]:
+) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray, FloatArray, BoolArray]]]:
     """Rows and prices of chunks of plans with about as many runs of stages, so that arrays are narrow."""
 
-    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
         made = price(context, batch.take(rows), key[rows])
-        return made.step_s, made.step_s - made.parts["bubble_s"], made.peak_bytes
+        return made.step_s, made.step_s - made.parts["bubble_s"], made.peak_bytes, made.fits
 
     bucket = np.searchsorted(_RUN_BUCKETS, context.splits.runs)[batch.split]
     order = np.argsort(bucket, kind="stable")

@@ -129,7 +129,7 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
     """The values every search tries."""
     cluster, spec, job = problem.cluster, problem.graph.spec, problem.job
     ranks = divisors(cluster.gpus)
-    domain = max(cluster.gpus_per_node, min(cluster.node.scaleup_domain_gpus, cluster.gpus))
+    domain = cluster.fast_gpus
     experts = spec.moe.experts if spec.moe else 1
     return {
         "tp": tuple(d for d in ranks if d <= min(2 * domain, MAX_TP, spec.heads)),
