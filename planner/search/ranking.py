@@ -110,7 +110,7 @@ def simplicity(problem: Problem, made: Scan, rows: IntArray) -> IntArray:
     used = [b.tp > 1, b.cp > 1, b.pp > 1, b.vpp > 1, b.ep > 1, b.etp > 1, hybrid, b.zero > 1, b.zero > 2]
     used += [b.recompute > 0, _counted(made, b.split), ~plain[b.schedule]]
     found = sum((u.astype(np.int64) for u in used), start=np.zeros(len(rows), dtype=np.int64))
-    risky = made.peak_bytes[rows] > RISKY_SHARE * problem.device.memory_bytes
+    risky = made.peak_bytes[rows] > RISKY_SHARE * made.capacity_bytes[rows]
     return np.asarray(found + RISKY * risky + UNLAUNCHABLE * ~launchable(problem, made, rows))
 
 

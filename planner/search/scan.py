@@ -47,7 +47,8 @@ class Scan:
         step_s: seconds a step, [candidates].
         busy_s: seconds of it that the busiest stage is not idle, [candidates].
         peak_bytes: memory of the fullest stage, [candidates].
-        fits: whether that is within the device, [candidates].
+        capacity_bytes: memory of its device, [candidates].
+        fits: whether the one is within the other, [candidates].
         priced: candidates priced before the scan ended or was interrupted, [candidates].
         exact: candidates whose step is that of the schedule's recurrence, as `estimate` prints it, [candidates].
         context, key: what they are priced with.
@@ -58,6 +59,7 @@ class Scan:
     step_s: FloatArray
     busy_s: FloatArray
     peak_bytes: FloatArray
+    capacity_bytes: FloatArray
     fits: BoolArray
     priced: BoolArray
     exact: BoolArray
@@ -125,15 +127,15 @@ def scan(
     Interrupted from the keyboard it returns what it has, if any of that fits.
     """
     batch, splits = to_batch(problem, legal.columns)
-    step, busy, peak = (np.full(len(batch), np.inf) for _ in range(3))
-    fits, best, done = np.zeros(len(batch), dtype=bool), np.inf, 0
+    step, busy, peak, capacity = (np.full(len(batch), np.inf) for _ in range(4))
+    best, done = np.inf, 0
     table = fold(problem.graph, splits, areas=problem.areas)
     context, key = make_context(problem, batch, table, network_of(problem))
     try:
-        for rows, (seconds, least, bytes_, within) in _priced(context, batch, key, workers):
-            step[rows], busy[rows], peak[rows], fits[rows] = seconds, least, bytes_, within
+        for rows, (seconds, least, bytes_, room) in _priced(context, batch, key, workers):
+            step[rows], busy[rows], peak[rows], capacity[rows] = seconds, least, bytes_, room
             done += len(rows)
-            best = min(best, float(np.min(seconds, where=within, initial=np.inf)))
+            best = min(best, float(np.min(seconds, where=bytes_ <= room, initial=np.inf)))
             if on_progress:
                 on_progress(done, None if np.isinf(best) else best)
     except KeyboardInterrupt:
@@ -145,7 +147,8 @@ def scan(
         step_s=step,
         busy_s=busy,
         peak_bytes=peak,
-        fits=fits,
+        capacity_bytes=capacity,
+        fits=np.isfinite(peak) & (peak <= capacity),
         priced=np.isfinite(step),
         exact=np.zeros(len(batch), dtype=bool),
         context=context,
@@ -155,12 +158,12 @@ def scan(
 
 def _priced(
     context: Context, batch: PlanBatch, key: IntArray, workers: int
-) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray, FloatArray, BoolArray]]]:
+) -> Iterator[tuple[NDArray[np.intp], tuple[FloatArray, FloatArray, FloatArray, FloatArray]]]:
     """Rows and prices of chunks of plans with about as many runs of stages, so that arrays are narrow."""
 
-    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+    def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         made = price(context, batch.take(rows), key[rows])
-        return made.step_s, made.step_s - made.parts["bubble_s"], made.peak_bytes, made.fits
+        return made.step_s, made.step_s - made.parts["bubble_s"], made.peak_bytes, made.capacity_bytes
 
     bucket = np.searchsorted(_RUN_BUCKETS, context.splits.runs)[batch.split]
     order = np.argsort(bucket, kind="stable")

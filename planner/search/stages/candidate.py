@@ -204,4 +204,4 @@ def price_division(context: Context, plans: PlanBatch, key: IntArray, chunks: tu
     table = fold(context.problem.graph, [split])
     some = replace(plans, split=np.zeros(len(plans), dtype=np.int64))
     made = price(replace(context, splits=table, uneven={}), some, key, exact=True)
-    return np.where(made.peak_bytes <= context.problem.device.memory_bytes, made.step_s, np.inf)
+    return np.where(made.fits, made.step_s, np.inf)

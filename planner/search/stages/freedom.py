@@ -1,7 +1,8 @@
 """What a target lets each plan choose beyond the axes of the space, and which candidates of a scan differ in that alone.
 
     layers per stage     wherever the framework has words for an uneven division: Megatron-LM from 0.13 on (layouts),
-                         torchtitan, PyTorch; not where the split is fixed
+                         torchtitan, PyTorch; not where the split is fixed, nor where a cluster mixes kinds of node, whose
+                         divisions by speed are in the space itself
     layers recomputed    any count k of each stage's layers, one for all stages, where the framework can recompute some layers
                          of a stage; a multiple of vpp (the count is given for each chunk); not where recompute is fixed
 
@@ -61,7 +62,7 @@ def freedom_of(problem: Problem, space: Space) -> Freedom:
     refused = any(set(rule.reads) == {"recompute"} and bool(rule.broken(partial, facts).any()) for rule in rules)
     said = not any(rule.id == "megatron-split-flags" for rule in rules)
     modes = tuple(sorted({mode for mode in space.axes["recompute"] if mode < PARTIAL}))
-    alike = problem.graph.origin is None
+    alike = problem.graph.origin is None and not problem.cluster.mixed
     layers = alike and said and "split" not in space.fixed and len(modes) > 0
     return Freedom(
         layers=layers,

@@ -252,7 +252,7 @@ def _single_stage(context: Context, plan: PlanBatch, key: IntArray, row: int, jo
     batch = replace(batch, recompute=np.full(len(counts), FULL), recompute_layers=counts, split=np.zeros_like(counts))
     table = fold(context.problem.graph, [Split(chunks=(layers,), pp=1, vpp=1)])
     made = price(replace(context, splits=table, uneven={}), batch, np.repeat(key, len(counts)), exact=True)
-    steps = np.where(made.peak_bytes <= context.problem.device.memory_bytes, made.step_s, np.inf)
+    steps = np.where(made.fits, made.step_s, np.inf)
     best = int(steps.argmin())
     if not steps[best] < job.limit_s:
         return Solution(plan=None, bound_s=job.limit_s, work=1e-5 * len(counts))
