@@ -3,7 +3,8 @@
 On a cluster of one kind of node there is one ground, and everything is as the machine and the network have it. Where kinds are
 mixed (`hardware.areas`) a stage on kinds K is priced by
 
-    time       the slowest kind for every part of every unit: max over k in K of each table of `cost.operators`
+    time       for every unit and pass the kind that takes longest, max over k in K of computing + launches + exposed exchange,
+               with the parts of that kind; all ranks of the stage wait for it
     exchange   groups of ranks that lie on nodes of K, the slowest links of K
     memory     the least over K
 
@@ -26,6 +27,10 @@ from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import UnitTables, unit_tables
 from shardwright.planner.plans import BoolArray, FloatArray
 from shardwright.planner.problem import Problem
+
+PARTS = ("compute", "host", "exposed", "hidden", "network")
+WAYS = {"forward": ("again_exposed_s",), "backward": ("weight_s",)}
+"""Parts of a pass and what else goes with it: taken from the kind that is slowest in that pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,5 +98,16 @@ def _slowest(graph: ModelGraph, keys: OperatorKeys, ground: Ground) -> UnitTable
     each = [unit_tables(graph, keys, machine, ground.network) for machine in ground.machines]
     if len(each) == 1:
         return each[0]
-    names = [field.name for field in fields(UnitTables)]
-    return UnitTables(**{name: np.max([getattr(one, name) for one in each], axis=0) for name in names})
+    made = {field.name: np.max([getattr(one, field.name) for one in each], axis=0) for field in fields(UnitTables)}
+    for way, others in WAYS.items():
+        whole = [getattr(one, f"compute_{way}_s") + getattr(one, f"host_{way}_s") + _summed(one, way) for one in each]
+        slower = np.argmax(whole, axis=0)
+        for name in (*(f"{part}_{way}_s" for part in PARTS), *others):
+            stacked = np.array([getattr(one, name) for one in each])
+            at = slower.reshape(1, *slower.shape, *(1,) * (stacked.ndim - 3))
+            made[name] = np.take_along_axis(stacked, at, axis=0)[0]
+    return UnitTables(**made)
+
+
+def _summed(tables: UnitTables, way: str) -> FloatArray:
+    return np.asarray(getattr(tables, f"exposed_{way}_s").sum(axis=2))

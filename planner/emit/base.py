@@ -69,6 +69,7 @@ class Machines:
         arch: architecture of the device, such as `hopper`.
         vendor: `nvidia` or `amd`.
         hosts: host names in rank order, empty where they are not known.
+        kinds: where kinds of node are mixed, each with how many nodes of it follow one another; else empty.
     """
 
     nodes: int
@@ -76,6 +77,7 @@ class Machines:
     arch: str
     vendor: str
     hosts: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, int], ...] = ()
 
     @property
     def gpus(self) -> int:

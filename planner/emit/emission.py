@@ -18,6 +18,7 @@ from shardwright.planner.emit.base import File, Launcher, Program, Refusal, Requ
 from shardwright.planner.emit.bundle import check_folder, write_bundle
 from shardwright.planner.emit.expressing import for_version, refusals
 from shardwright.planner.emit.launchers.node import LAUNCH, node_script
+from shardwright.planner.emit.mixing import check_order
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.readme import readme
@@ -92,9 +93,10 @@ def bundle_files(request: Request, target: Target, launcher: Launcher) -> dict[s
     """All files of a bundle but `plan.json`, by path.
 
     Raises:
-        UnsupportedError: the target cannot express the plan.
+        UnsupportedError: the target cannot express the plan, or the launcher cannot keep the order of its nodes.
     """
     refuse(target, refusals(request, target))
+    check_order(request.machines, launcher.id)
     program = target.program(request)
     return {
         **program.files,

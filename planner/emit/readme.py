@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardwright.planner.emit.base import Launcher, Program, Request, Target
+from shardwright.planner.emit.mixing import said
 from shardwright.planner.emit.quoting import comment
 
 _DEGREES = ("tp", "cp", "pp", "vpp", "dp_replicate", "dp_shard", "ep", "etp", "micro_batch", "micro_batches")
@@ -26,6 +27,11 @@ def readme(request: Request, program: Program, target: Target, launcher: Launche
         "",
         "## Start",
         "",
+        *(
+            [f"- kinds of node are mixed, and stages were planned for theirs: {_plain(said(machines))}"]
+            if machines.kinds
+            else []
+        ),
         *(f"- set `{name}` to {what}" for name, what in sorted(program.needs.items())),
         f"- `{launcher.command(request)}`",
         "",

@@ -11,6 +11,7 @@ from shardwright.errors import InvalidValueError, UnsupportedError
 from shardwright.models.spec import ModelSpec
 from shardwright.models.traced.document import is_document
 from shardwright.planner.emit.base import Machines, Request
+from shardwright.planner.emit.mixing import kinds_of, named_hosts, oldest
 from shardwright.planner.emit.options import LaunchOptions
 from shardwright.planner.plan_records import chunk_layers, degrees_of
 from shardwright.planner.problem import Problem, problem_from_inputs
@@ -100,7 +101,9 @@ def _machines(cluster: Mapping[str, Any], world_size: int, record: Mapping[str, 
     if left:
         message = f"{world_size} GPUs are no whole number of nodes of {per_node}"
         raise UnsupportedError(message, where="plan: world_size", hint="plan for whole nodes")
+    kinds = kinds_of(cluster["groups"], nodes)
     hosts = options.hosts or tuple((record.get("placement") or {}).get("hosts") or ())
+    hosts = hosts or (named_hosts(cluster["groups"], nodes) if kinds else ())
     if hosts and len(hosts) != nodes:
         message = f"{len(hosts)} host names for {nodes} nodes"
         raise InvalidValueError(message, where="--launch hosts", hint=f"name {nodes}, in rank order")
@@ -108,5 +111,12 @@ def _machines(cluster: Mapping[str, Any], world_size: int, record: Mapping[str, 
         if not _HOST.match(host):
             hint = "letters, digits, - and dots"
             raise InvalidValueError(f"{host!r} is no host name", where="--launch hosts", hint=hint)
-    device = group["node"]["device"]
-    return Machines(nodes=nodes, gpus_per_node=per_node, arch=device["arch"], vendor=device["vendor"], hosts=tuple(hosts))
+    device = oldest(cluster["groups"]) if kinds else group["node"]["device"]
+    return Machines(
+        nodes=nodes,
+        gpus_per_node=per_node,
+        arch=device["arch"],
+        vendor=device["vendor"],
+        hosts=tuple(hosts),
+        kinds=kinds,
+    )

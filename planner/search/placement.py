@@ -75,10 +75,11 @@ def placement_record(record: Mapping[str, Any], cluster: Cluster, *, limit: floa
 
     Returns:
         Its JSON values; None where the cluster names no hosts or switches, nodes hold different numbers of GPUs, too few
-        hosts have all theirs in use, or the plan has no price.
+        hosts have all theirs in use, or the plan has no price. Where kinds of node are mixed hosts stay as the file has them:
+        stages were planned for the nodes they fall on.
     """
     sites = sites_of(cluster)
-    if sites is None or record["predicted"] is None or len(set(sites.gpus.tolist())) != 1:
+    if sites is None or cluster.mixed or record["predicted"] is None or len(set(sites.gpus.tolist())) != 1:
         return None
     per_slot = int(sites.gpus[0])
     if record["parallel"]["world_size"] > per_slot * len(sites.hosts):
