@@ -30,6 +30,13 @@ SPLIT_KINDS = ("even", "embedding-counted", "head-counted", "both-counted")
 and `--account-for-loss-in-pipeline-split`; torchtitan's `pipeline_parallel_first_stage_less_layers` likewise)."""
 
 
+SPEED_KINDS = ("by-speed", "by-memory", "speed-and-memory")
+"""Uneven divisions on clusters that mix kinds of node: by what a layer takes on each stage, by the memory of stages, and the
+geometric mean of both (`search.speed_splits`)."""
+
+SPLIT_CHOICES = (*SPLIT_KINDS, *SPEED_KINDS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """One way to divide the layers.

@@ -163,6 +163,12 @@ def facts_of(problem: Problem) -> Facts:
     )
 
 
+def counted_ends(split: IntArray) -> tuple[IntArray, IntArray]:
+    """Whether the embedding, and the head, count as a layer in a division: the bits of the first four values of `split`."""
+    even = split < 4
+    return (split & 1) * even, (split >> 1) * even
+
+
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors, ascending."""
     low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]

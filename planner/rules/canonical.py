@@ -81,7 +81,7 @@ def _same_split(c: Columns, f: Facts) -> BoolArray:
     """Counting something gives the same layers as counting nothing or less."""
     layers, chunks = f.graph.layers, c["pp"] * c["vpp"]
     same = np.zeros(len(chunks), dtype=bool)
-    for kind in np.unique(c["split"]):
+    for kind in np.unique(c["split"][c["split"] < 4]):
         for other in range(int(kind)):
             if other & ~int(kind):
                 continue

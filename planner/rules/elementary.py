@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardwright.planner.plans import BoolArray
-from shardwright.planner.rules.base import Columns, Facts, Rule, divisors, nearest
+from shardwright.planner.rules.base import Columns, Facts, Rule, counted_ends, divisors, nearest
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 
 _LOOPED = SCHEDULE_IDS.index("interleaved-1f1b")
@@ -168,7 +168,7 @@ MICRO_BATCH = Rule(
 
 
 def _layers_broken(c: Columns, f: Facts) -> BoolArray:
-    counted = (c["split"] & 1) + (c["split"] >> 1)
+    counted = np.add(*counted_ends(c["split"]))
     chunks = c["pp"] * c["vpp"]
     units = f.graph.layers + counted
     first_empty = (units // chunks + (units % chunks > 0)) < 1
@@ -179,7 +179,7 @@ def _negative_end(c: Columns, units: np.ndarray, chunks: np.ndarray) -> BoolArra
     """A chunk that counts the embedding or head but has no unit for it; with one chunk both are taken out of it."""
     first = units // chunks + (units % chunks > 0)
     last = units // chunks
-    embedding, head = c["split"] & 1, c["split"] >> 1
+    embedding, head = counted_ends(c["split"])
     single = chunks == 1
     return np.asarray(np.where(single, first < embedding + head, (first < embedding) | (last < head)))
 

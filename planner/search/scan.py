@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import FOLDED, Context, make_context, price
-from shardwright.planner.cost.stages import Split, even_chunks, fold
+from shardwright.planner.cost.stages import SPLIT_KINDS, Split, even_chunks, fold
 from shardwright.planner.plans import (
     ALL_LAYERS,
     RECOMPUTE_CHOICES,
@@ -30,6 +30,7 @@ from shardwright.planner.plans import (
 )
 from shardwright.planner.problem import Problem
 from shardwright.planner.search.space import Legal
+from shardwright.planner.search.speed_splits import with_speed_splits
 
 CHUNK = 16_384
 """Plans priced at once; the arrays of a chunk fit into the processor's cache better than those of all."""
@@ -80,7 +81,7 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
     splits = []
     for index in first:
         pp, vpp, kind = (int(columns[name][index]) for name in ("pp", "vpp", "split"))
-        chunks = even_chunks(layers, pp, vpp, kind)
+        chunks = even_chunks(layers, pp, vpp, kind if kind < len(SPLIT_KINDS) else 0)  # plans by speed get their own below
         if chunks is None:  # pragma: no cover - the rule layers-stages rejects these
             raise ValueError(f"no split of {layers} layers over {pp}x{vpp} chunks")
         splits.append(Split(chunks=chunks, pp=pp, vpp=vpp, folded=bool(folded[index])))
@@ -110,6 +111,9 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
         recompute_layers=np.where(partial, covered, ALL_LAYERS),
         split=split,
     )
+    if (columns["split"] >= len(SPLIT_KINDS)).any():
+        own, every = with_speed_splits(problem, batch, columns, folded.astype(np.int64), splits)
+        return replace(batch, split=own), every
     return batch, tuple(splits)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
-from shardwright.planner.cost.stages import SPLIT_KINDS
+from shardwright.planner.cost.stages import SPLIT_CHOICES, SPLIT_KINDS
 from shardwright.planner.plans import RECOMPUTE_CHOICES, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import DERIVED, Facts, Rule, divisors, facts_of
@@ -35,7 +35,7 @@ LEGAL_BUDGET = 360_000
 
 #: Words that `--fix` takes besides the axes' own names.
 FIX_ALIASES: Mapping[str, str] = {"sequence_parallel": "sp", "zero_stage": "zero", "mbs": "micro_batch"}
-_WORDS: Mapping[str, Sequence[str]] = {"schedule": SCHEDULE_IDS, "split": SPLIT_KINDS, "recompute": RECOMPUTE_CHOICES}
+_WORDS: Mapping[str, Sequence[str]] = {"schedule": SCHEDULE_IDS, "split": SPLIT_CHOICES, "recompute": RECOMPUTE_CHOICES}
 _SHOWN: Mapping[str, str] = {"sp": "sequence_parallel"}
 
 
@@ -96,6 +96,7 @@ def declare(problem: Problem, fix: Mapping[str, str]) -> Space:
     Raises:
         UnknownNameError: an axis or word that does not exist.
         InvalidValueError: a value that is no number or below 1.
+        ConflictError: layers divided by speed where all nodes are alike.
     """
     return declare_all([problem], fix)
 
@@ -109,6 +110,9 @@ def declare_all(problems: Sequence[Problem], fix: Mapping[str, str], budget: int
         budget: legal candidates over all clusters up to which the space is refined.
     """
     held = dict(fixed_value(name, text) for name, text in fix.items())
+    if held.get("split", 0) in _of_speed() and not any(problem.cluster.mixed for problem in problems):
+        hint = "fix one of " + ", ".join(SPLIT_KINDS)
+        raise ConflictError(f"{fix['split']} divides layers over different kinds of node", where="--fix split", hint=hint)
     cores = [_core(problem) for problem in problems]
     axes = {axis: tuple(sorted({v for core in cores for v in core[axis]})) for axis in AXIS_ORDER}
     axes |= {axis: (value,) for axis, value in held.items()}
@@ -145,9 +149,13 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
         ),
         "vpp": tuple(v for v in (1, 2) if v <= problem.graph.layers),
         "schedule": tuple(range(len(SCHEDULE_IDS))),
-        "split": (0, len(SPLIT_KINDS) - 1),
+        "split": (0, len(SPLIT_KINDS) - 1, *(_of_speed() if cluster.mixed else ())),
         "recompute": (0, 1, 2),
     }
+
+
+def _of_speed() -> tuple[int, ...]:
+    return tuple(range(len(SPLIT_KINDS), len(SPLIT_CHOICES)))
 
 
 def _refinements(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:

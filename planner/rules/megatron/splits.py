@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from shardwright.planner.plans import BoolArray
-from shardwright.planner.rules.base import Columns, Facts, Rule, closest, divisors
+from shardwright.planner.rules.base import Columns, Facts, Rule, closest, counted_ends, divisors
 from shardwright.planner.rules.declaring import MEGATRON, degree_rule
 
 
@@ -32,10 +32,10 @@ def said_by_flags(chunks: tuple[int, ...], pp: int) -> bool:
 def _unsaid(c: Columns, f: Facts) -> BoolArray:
     if f.chunks is not None:
         return np.array([not said_by_flags(f.chunks, int(pp)) for pp in c["pp"]])
-    units = f.graph.layers + (c["split"] & 1) + (c["split"] >> 1)
+    units = f.graph.layers + np.add(*counted_ends(c["split"]))
     larger = units % (c["pp"] * c["vpp"])
     ends = (c["vpp"] == 1) & ((larger <= 1) | (larger >= c["pp"] - 1))
-    return np.asarray((larger != 0) & ~ends)
+    return np.asarray(((larger != 0) & ~ends) | (c["split"] >= 4))
 
 
 SPLIT_RULES: tuple[Rule, ...] = (
