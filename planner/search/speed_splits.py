@@ -8,8 +8,8 @@ head it holds beside. With n layers it takes n·t_a + x, and the longest rank co
     at last    layers move from slower to faster ranks while none becomes longer than the longest: the pipeline fills sooner
 
 and the layers of a rank are divided over its chunks in the same way. `by-speed` takes t and x from the tables that price plans
-(`cost.operators`: computing, launches, exposed exchange and recomputing), `by-memory` what parameters weigh in the memory of the
-ground, `speed-and-memory` the geometric mean of both: where fast GPUs have too little memory for their share of the layers.
+(`cost.operators`: computing, launches, exposed exchange and recomputing), `by-memory` what parameters weigh in the memory of
+the ground, `speed-and-memory` the geometric mean of both: where fast GPUs have too little memory for their share of the layers.
 """
 
 from __future__ import annotations
