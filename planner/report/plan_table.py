@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwright.planner.report import words
+from shardwright.planner.report.mixed_lines import mixed_parts
 from shardwright.planner.report.pareto_table import pareto_parts, subset_parts
 from shardwright.planner.report.placement_lines import placement_parts
 from shardwright.planner.report.style import BARS, WIDTH, heading, paragraph, table
@@ -33,7 +34,7 @@ def plan_parts(result: Mapping[str, Any]) -> list[Any]:
     if result["plans"]:
         parts += [heading("Plans"), _plans(result["plans"], result["search"].get("objective")), *_notes(result["plans"])]
         parts += [paragraph("rank 1: " + where_the_step_goes(result["plans"][0]["time"]))]
-        parts += placement_parts(result["plans"][0])
+        parts += [*mixed_parts(result), *placement_parts(result["plans"][0])]
     else:
         parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
     parts += pareto_parts(result)
@@ -204,7 +205,8 @@ def _expert(parallel: Mapping[str, Any]) -> str:
 
 
 def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
-    capacity = words.gib(plans[0]["memory"]["capacity_bytes"])
+    capacities = {words.gib(plan["memory"]["capacity_bytes"]) for plan in plans}
+    capacity = capacities.pop() if len(capacities) == 1 else "its device"
     legend = (
         f"GiB: fullest rank, of {capacity}. z: ZeRO stage, mb: micro-batch. Plans of one tie are nearer to each other than the "
         "model tells plans of one job apart; the simplest comes first."

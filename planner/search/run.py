@@ -123,6 +123,15 @@ def plan_problem(
     chosen = search or SearchOptions()
     _check(chosen)
     check_objective(problem)
+    found = _searched(problem, chosen, on_progress)
+    if not (problem.cluster.mixed and chosen.remedies):
+        return found
+    from shardwright.planner.search.kinds_alone import with_kinds_alone
+
+    return with_kinds_alone(problem, chosen, found)
+
+
+def _searched(problem: Problem, chosen: SearchOptions, on_progress: Callable[[Progress], None] | None) -> PlanResult:
     if (chosen.allow_subset or problem.objective != "throughput") and problem.cluster.nodes > 1:
         from shardwright.planner.search.subsets import plan_subsets
 

@@ -17,6 +17,7 @@ from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.search.limits import least_step_s
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
+from shardwright.planner.simulation import step_timeline
 
 NUMBERS = ("parallel", "predicted", "time", "memory", "communication", "account")
 PLANS = (
@@ -217,3 +218,11 @@ def test_three_kinds_price_and_keep_their_order():
     assert min(steps.values()) == min(
         steps[("dgx-h200", "dgx-h100", "dgx-a100-80g")], steps[("dgx-h100", "dgx-h200", order[2])]
     )
+
+
+@pytest.mark.parametrize("degrees", [plan for plan in PLANS if plan.pp > 1], ids=str)
+def test_the_printed_step_is_that_of_the_simulated_pipeline(degrees):
+    cluster = clusters.cluster_of(("dgx-h100", 1), ("dgx-a100-40g", 1))
+    problem = build_problem("llama3.1-8b", cluster, seq_len=4096, global_batch=64)
+    ends = step_timeline(problem, degrees).step_s
+    assert ends == pytest.approx(price_of(cluster, degrees)["predicted"]["step_time_s"], rel=1e-9)

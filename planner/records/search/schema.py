@@ -42,6 +42,18 @@ class Division(Record):
     plans: Count = Field(description="plans found that were better than all known")
 
 
+class KindAlone(Record):
+    """What the nodes of one kind of a mixed cluster reach by themselves."""
+
+    node: str
+    gpus: Degree
+    status: Literal["searched", "nothing fits", "no legal plan"]
+    best_step_time_s: Seconds | None
+    usd_per_1m_tokens: float | None
+    rate_fraction: float | None = Field(description="of the rate of the best plan on all nodes")
+    cost_fraction: float | None = Field(description="of the cost of a token there")
+
+
 class Search(Record):
     """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
 
@@ -62,6 +74,7 @@ class Search(Record):
     lower_bound_objective: float | None = Field(None, description="no plan has a smaller value")
     division: Division | None = Field(None, description="null in results of earlier versions")
     subsets: list[Subset] = Field(default_factory=list, description="sizes of the cluster that were searched")
+    kinds_alone: list[KindAlone] = Field(default_factory=list, description="where a cluster mixes nodes: each kind alone")
 
 
 class Run(Record):
