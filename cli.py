@@ -28,7 +28,7 @@ from shardwright.commands import (
     sweeping,
 )
 from shardwright.errors import ShardwrightError
-from shardwright.planner.report.options import GroupedCommand
+from shardwright.planner.report.options import GroupedCommand, example
 
 NAME = "shardwright"
 COMMANDS = (
@@ -78,7 +78,7 @@ def _top(
 
 
 for _command in COMMANDS:
-    app.command(cls=GroupedCommand)(_command)
+    app.command(cls=GroupedCommand, epilog=example(_command.__name__))(_command)
 
 
 def run(arguments: Sequence[str]) -> int:

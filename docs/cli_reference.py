@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from shardwright.cli import app
-from shardwright.planner.report.options import OTHER, PANELS
+from shardwright.planner.report.options import OTHER, PANELS, help_record
 
 PAGE = Path(__file__).with_name("cli.md")
 
@@ -49,16 +49,16 @@ def _first(text: str | None) -> str:
 def _section(name: str, command: Any) -> str:
     context = command.make_context(name, [], resilient_parsing=True)
     usage = " ".join(command.collect_usage_pieces(context))
-    said = f"\n## {name}\n\n{_first(command.help)}\n\n```text\nshardwright {name} {usage}\n```\n"
+    said = f"\n## {name}\n\n{_first(command.help)}\n\n```text\nshardwright {name} {usage}\n```\n\nExample: `{command.epilog}`\n"
     groups: dict[str, list[Any]] = {}
     for parameter in command.get_params(context):
-        if parameter.get_help_record(context) is not None:
+        if help_record(parameter, context) is not None:
             groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHER, []).append(parameter)
     return said + "".join(_table(panel, groups[panel], context) for panel in (*PANELS, OTHER) if panel in groups)
 
 
 def _table(panel: str, parameters: list[Any], context: Any) -> str:
-    rows = (parameter.get_help_record(context) for parameter in parameters)
+    rows = (help_record(parameter, context) for parameter in parameters)
     lines = "".join(f"| `{_cell(name)}` | {_cell(text)} |\n" for name, text in rows if "--help" not in name)
     return f"\n| {panel} | |\n|---|---|\n{lines}" if lines else ""
 

@@ -74,7 +74,7 @@ def _links(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def _roofline(rows: Sequence[Mapping[str, Any]]) -> Any:
     names = ("operator", "time", "share", "FLOP/B", "achieved", "ceiling", "of it", "bound by")
-    shown = table(*names, left=("operator", "bound by"))
+    shown = table(*names, left=("bound by",), wrap=("operator",))
     for row in rows:
         products = row["flops"] is not None
         rate = [f"{words.digits(row[k] / 1e12)} T{'FLOP' if products else 'B'}/s" for k in ("achieved_per_s", "ceiling_per_s")]
@@ -82,7 +82,7 @@ def _roofline(rows: Sequence[Mapping[str, Any]]) -> Any:
         name = f"{row['layer']} {row['operator']}" if row["layer"] != row["operator"] else row["operator"]
         share = words.percent(row["share_of_compute"])
         attained = words.percent(row["attained_fraction"], 0)
-        shown.add_row(name[:20], words.seconds(row["time_s"]), share, intensity, *rate, attained, row["bound"])
+        shown.add_row(name, words.seconds(row["time_s"]), share, intensity, *rate, attained, row["bound"])
     return shown
 
 

@@ -61,7 +61,10 @@ def usage_error(error: Any) -> ShardwrightError:
     missing = re.match(r"No such command '(.*?)'", error.message or "")
     if missing and context:
         return unknown_name("command", missing[1], context.command.commands, where=command)
-    return UsageError(message, where=_place(error) or command, hint=f"see {command} --help")
+    left_out = re.match("Missing (argument|option)", message)
+    sample = getattr(getattr(context, "command", None), "epilog", None)
+    hint = f"such as: {sample}" if left_out and sample else f"see {command} --help"
+    return UsageError(message, where=_place(error) or command, hint=hint)
 
 
 def _unknown_option(given: str, context: Any, command: str) -> UnknownNameError:

@@ -5,24 +5,53 @@ Imports nothing but Typer: every call of the program loads this module.
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-INPUTS, JOB, PLAN, SEARCH, OUTPUT = "Inputs", "Pricing", "The plan", "Search", "Output"
-PANELS = (INPUTS, PLAN, JOB, SEARCH, OUTPUT)
+INPUTS, JOB, PLAN, SEARCH, RUN, OUTPUT = "Inputs", "Pricing", "The plan", "Search", "The run", "Output"
+PANELS = (INPUTS, PLAN, JOB, SEARCH, RUN, OUTPUT)
 OTHER = "Options"
+EXAMPLES = {
+    "plan": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 128 -o out",
+    "estimate": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 128 --tp 2",
+    "explain": "out --why-not tp=8",
+    "compare": "out out --rank-b 2",
+    "shard": "llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64 --mesh dp=2,tp=4",
+    "sweep": "llama3.1-8b --node dgx-h100 --nodes 1..64x2 --store points.db",
+    "size": "llama3.1-8b --tokens 1T --days 30 --seq-len 8192 --global-batch 512",
+    "validate": "runs.csv",
+    "calibrate": "nccl-tests.log --cluster dgx-h100:2 -o site.json",
+    "report": "out -o report.html",
+    "emit": "out --target megatron --launcher slurm -o launch",
+    "run": "out --scale-down",
+    "show": "nodes dgx-h100",
+    "topo": "topo.txt topology.conf -o cluster.yaml",
+    "schema": "plan-result",
+}
+"""Of each command, what may follow its name; `out` is the folder that `plan -o out` wrote."""
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists its options in groups."""
+    """A command whose help lists its options in groups, with an example at the end."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the name of the command: RESULT, [MODEL] if it may be left out, LOG... if there may be more."""
+        arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
+        return ["[OPTIONS]", *(_placed(parameter) for parameter in arguments)]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Writes the example so that it can be copied."""
+        lines = textwrap.wrap(self.epilog or "", 74, break_on_hyphens=False, break_long_words=False)
+        formatter.write("\nExample:\n  " + " \\\n    ".join(lines) + "\n")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes one section a group, in the order of `PANELS`."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            record = help_record(parameter, ctx)
             if record is not None:
                 panel = getattr(parameter, "rich_help_panel", None) or OTHER
                 groups.setdefault(panel, []).append(record)
@@ -30,6 +59,27 @@ class GroupedCommand(TyperCommand):
             if panel in groups:
                 with formatter.section(panel):
                     formatter.write_dl(groups[panel], col_max=28)
+
+
+def example(name: str) -> str:
+    """A line that calls the command of this name."""
+    return f"shardwright {name} {EXAMPLES[name]}"
+
+
+def help_record(parameter: Any, context: Any) -> tuple[str, str] | None:
+    """Name and text of a parameter in a help page; None where it is hidden. Arguments are named without Typer's types."""
+    record = parameter.get_help_record(context)
+    if record is None or parameter.param_type_name != "argument":
+        return record  # type: ignore[no-any-return]
+    return _named(parameter), record[1]
+
+
+def _named(argument: Any) -> str:
+    return argument.metavar + ("..." if argument.nargs != 1 else "")
+
+
+def _placed(argument: Any) -> str:
+    return _named(argument) if argument.required else f"[{_named(argument)}]"
 
 
 def option(panel: str, text: str, *names: str, **more: Any) -> Any:
@@ -63,7 +113,8 @@ Cluster = Annotated[
     option(INPUTS, "NODE:COUNT, NODE:COUNTxG or cluster YAML", metavar="C", autocompletion=_complete_nodes),
 ]
 SeqLen = Annotated[int | None, option(INPUTS, "tokens a sequence", metavar="S")]
-GlobalBatch = Annotated[str | None, option(INPUTS, "sequences a step; plan: or a range 1024..2048", metavar="B")]
+GlobalBatch = Annotated[str | None, option(INPUTS, "sequences a step", metavar="B")]
+BatchRange = Annotated[str | None, option(INPUTS, "sequences a step, or a range 1024..2048", "--global-batch", metavar="B")]
 TokensPerBatch = Annotated[int | None, option(INPUTS, "tokens a step, instead of --global-batch", metavar="N")]
 LengthHistogram = Annotated[str | None, option(INPUTS, "CSV or JSON of length,count: packed documents", metavar="FILE")]
 Dim = Annotated[list[str] | None, option(INPUTS, "graph file: a dynamic dim, batch=32", metavar="NAME=SIZE")]
@@ -87,7 +138,7 @@ Measured = Annotated[
 ]
 FromRuns = Annotated[str | None, option(INPUTS, "measured runs, as `validate` takes them", metavar="RUNS.csv")]
 NcclTests = Annotated[list[str] | None, option(INPUTS, "output of nccl-tests, or all_gather=LOG", metavar="LOG...")]
-MoreLogs = Annotated[list[str] | None, argument("[LOG]...", "further logs")]
+MoreLogs = Annotated[list[str] | None, argument("LOG", "output of nccl-tests, as --nccl-tests takes it")]
 CalibrationOut = Annotated[str | None, option(OUTPUT, "calibration to write", "-o", metavar="FILE")]
 Objective = Annotated[str, option(JOB, "throughput (default) cost energy goodput", metavar="O")]
 Prices = Annotated[list[str] | None, option(JOB, "USD per GPU-hour, or a YAML of them", "--price", metavar="NODE=USD")]
@@ -104,18 +155,27 @@ Dot = Annotated[str | None, option(OUTPUT, "drawing to write, as Graphviz DOT", 
 
 Top = Annotated[int, option(SEARCH, "plans to show (10)", metavar="N", min=1, max=1000)]
 Fix = Annotated[list[str] | None, option(SEARCH, "hold degrees: tp=4,pp=2", metavar="K=V,...")]
-Effort = Annotated[str, option(SEARCH, "scan search (default) prove", metavar="E")]
+EFFORT_HELP = "scan: even layers; search (default): divides them too; prove: on to a proof"
+Effort = Annotated[str, option(SEARCH, EFFORT_HELP, metavar="E")]
 EffortSeconds = Annotated[
-    float | None, option(SEARCH, "deterministic seconds of dividing layers", "--effort-seconds", metavar="SECONDS")
+    float | None,
+    option(
+        SEARCH,
+        "stop dividing layers by the solver's own clock, alike everywhere",
+        "--effort-seconds",
+        metavar="SECONDS",
+    ),
 ]
-TimeLimit = Annotated[float | None, option(SEARCH, "stop dividing layers after so long", "--time-limit", metavar="SECONDS")]
+TimeLimit = Annotated[
+    float | None, option(SEARCH, "stop dividing layers by the clock on the wall", "--time-limit", metavar="SECONDS")
+]
 Tie = Annotated[float, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", metavar="PCT", min=0, max=3)]
 AllowSubset = Annotated[bool, option(SEARCH, "may use fewer nodes; implied by cost energy goodput", "--allow-subset")]
 Pareto = Annotated[bool, option(SEARCH, "list plans that no other beats in time, memory and cost", "--pareto")]
 Workers = Annotated[int | None, option(SEARCH, "threads to price with; the result is the same", metavar="N", min=1, max=256)]
 
 Many = "one, a list, a range 8..64x2 or 8..64+8, or auto"
-Models = Annotated[list[str] | None, argument("[MODEL]...", "preset ids, files, auto; or a sweep.yaml")]
+Models = Annotated[list[str] | None, argument("MODEL", "preset ids, files, auto; or a sweep.yaml")]
 NodeTypes = Annotated[list[str] | None, option(INPUTS, "node types: dgx-h100,dgx-b200", metavar="NODE,...")]
 NodeCounts = Annotated[str | None, option(INPUTS, f"how many: {Many} (default)", metavar="N,...")]
 GpuCounts = Annotated[str | None, option(INPUTS, "GPUs instead of nodes", metavar="N,...")]
@@ -126,7 +186,7 @@ TokensPerBatches = Annotated[str | None, option(INPUTS, "tokens a step, a batch 
 Precisions = Annotated[list[str] | None, option(JOB, "bf16,fp8-blockwise; auto (default): bf16 or fp16", metavar="P,...")]
 Frameworks = Annotated[list[str] | None, option(JOB, "megatron torchtitan pytorch deepspeed any (default)", metavar="F,...")]
 SweepTop = Annotated[int | None, option(SEARCH, "plans to keep a point (1)", metavar="N", min=1, max=1000)]
-SweepEffort = Annotated[str | None, option(SEARCH, "scan search (default) prove", "--effort", metavar="E")]
+SweepEffort = Annotated[str | None, option(SEARCH, EFFORT_HELP, "--effort", metavar="E")]
 SweepTie = Annotated[
     float | None, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", "--tie", metavar="PCT", min=0, max=3)
 ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 WIDTH = 80
@@ -73,11 +73,16 @@ def style_for(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
 def to_text(parts: Iterable[RenderableType], style: Style) -> str:
     """The parts one below the other, laid out and encodable, no line wider than the style if it can be helped."""
     every = list(parts)
-    text = encodable(_laid_out(every, style, style.width), style.encoding)
-    excess = max(map(len, text.splitlines()), default=0) - style.width
+    plain = _laid_out(every, style, style.width)
+    text = encodable(plain, style.encoding)
+    excess = _width(text) - max(_width(plain), style.width)
     if excess <= 0 or style.colour:
         return text
     return encodable(_laid_out(every, style, style.width - excess), style.encoding)  # signs in ASCII take more room
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.splitlines()), default=0)
 
 
 def _laid_out(parts: Iterable[RenderableType], style: Style, width: int) -> str:
@@ -95,9 +100,23 @@ def _laid_out(parts: Iterable[RenderableType], style: Style, width: int) -> str:
         legacy_windows=False,
     )
     for part in parts:
-        console.print(part, soft_wrap=False)
+        console.print(part, soft_wrap=False, width=max(width, _least_width(part, console)))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
+
+
+def _least_width(part: RenderableType, console: Console) -> int:
+    """Characters a line of a table takes at least, with no figure and no word cut; 0 of what wraps as a whole."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    if not isinstance(part, Table):
+        return 0
+    least = len(part.columns) - 1  # a blank between two
+    for column in part.columns:
+        sizes = [Measurement.get(console, console.options, cell) for cell in (column.header, *column.cells)]
+        least += max(size.maximum if column.no_wrap else size.minimum for size in sizes)
+    return least
 
 
 def encodable(text: str, encoding: str) -> str:

@@ -17,9 +17,10 @@ from shardwright.planner.report.style import heading, paragraph, table
 from shardwright.planner.report.sweep_words import cell, job_text, knee_text, thousands
 from shardwright.planner.sweep.scaling import Series, job_of, measures, series_of
 
+EFFICIENCY = "eff: tokens a second of a GPU, in % of those at the smallest size that fits. "
 LEGEND = (
-    "eff: tokens a second of a GPU against the smallest size that fits. comm: share of the step in exchange that no computing "
-    "hides. $/M: per million tokens. free: GiB left on the fullest device. z: ZeRO stage, mb: micro-batch."
+    "tok/s: of all GPUs. comm: % of the step in exchange that no computing hides. MFU: %. $/M: USD per million tokens. "
+    "free: GiB left on the fullest device. z: ZeRO stage, mb: micro-batch."
 )
 FIGURES = ("plan", "step", "tok/s", "eff", "comm", "MFU", "$/M", "free")
 NAMES = {"seq_len": "seq", "batch_rule": "batch", "precision": "prec"}
@@ -30,12 +31,12 @@ def sweep_parts(records: Sequence[dict[str, Any]], asked: int) -> list[Any]:
     jobs = [(job, list(points)) for job, points in groupby(records, key=lambda record: job_of(record["key"]))]
     varying = _varying([record["key"] for record in records])
     parts = [_header(records, asked, varying)]
-    if all(len(points) == 1 for _, points in jobs):
+    if flat := all(len(points) == 1 for _, points in jobs):
         parts += [heading("Points"), _flat(records, varying), *_without_plan(records, varying)]
     else:
         for job, points in jobs:
             parts += [heading(_said(job, varying) or "Sizes"), *_sizes(points)]
-    return [*parts, paragraph(LEGEND, style="dim")]
+    return [*parts, paragraph(LEGEND if flat else EFFICIENCY + LEGEND, style="dim")]
 
 
 def plan_in_short(plan: Mapping[str, Any]) -> str:

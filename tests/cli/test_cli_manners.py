@@ -2,12 +2,14 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 from cli_jobs import JOB
 
 import shardwright as package
@@ -37,13 +39,40 @@ def test_no_arguments_is_help_on_standard_output(shardwright):
     assert all(name in done.out for name in ("plan", "estimate", "validate", "show", "schema", "Exit codes"))
 
 
-@pytest.mark.parametrize("command", ["plan", "estimate", "validate", "show", "schema"])
+def test_what_commands_do_is_told_in_full(shardwright):
+    listed = shardwright("--help").out.partition("Commands:")[2].partition("Exit codes")[0]
+    assert len(listed.split("\n")) > len(cli.COMMANDS)
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("command", [command.__name__ for command in cli.COMMANDS])
 def test_each_command_has_help(shardwright, command):
     done = shardwright(command, "--help")
     assert done.code == 0
     assert done.err == ""
     assert done.out == shardwright(command, "-h").out
     assert max(map(len, done.out.splitlines())) <= 80
+    assert f"Example:\n  shardwright {command} " in done.out
+
+
+@pytest.mark.parametrize("command", [command.__name__ for command in cli.COMMANDS])
+def test_the_example_of_a_command_is_one_of_its_lines(command):
+    """Every option of the example is known and every argument in place; nothing is run."""
+    made = typer.main.get_command(cli.app).commands[command]
+    words = shlex.split(made.epilog)
+    assert words[:2] == ["shardwright", command]
+    assert made.make_context(command, words[2:]).params
+
+
+def test_arguments_are_named_as_they_are_written(shardwright):
+    assert "explain [OPTIONS] RESULT\n" in shardwright("explain", "--help").out
+    assert "sweep [OPTIONS] [MODEL...]\n" in shardwright("sweep", "--help").out
+
+
+def test_a_missing_argument_is_answered_with_an_example(shardwright):
+    done = shardwright("emit", "out", "-o", "launch")
+    assert (done.code, done.out) == (2, "")
+    assert "such as: shardwright emit out --target megatron" in done.err
 
 
 # --- bad input ---------------------------------------------------------------------------------------

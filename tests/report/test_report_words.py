@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardwright.planner.report import words
 from shardwright.planner.report.progress import LiveLine, line
-from shardwright.planner.report.style import Style, encodable, paragraph, style_for, to_text
+from shardwright.planner.report.style import Style, encodable, paragraph, style_for, table, to_text
 from shardwright.planner.search.options import Progress
 
 
@@ -161,3 +161,19 @@ def test_the_live_line_shows_the_newest_and_is_gone_afterwards():
     assert "explored 100 of 200 (50 %), best 12.00 s" in shown
     assert shown.endswith("\r\x1b[K")
     assert "\n" not in shown
+
+
+def test_no_figure_of_a_table_is_cut():
+    shown = table("name", "much", "more", left=("name",))
+    shown.add_row("a" * 60, "12,345,678.9", "98,765,432.1")
+    text = to_text([shown, paragraph("short words " * 20)], Style())
+    assert f"{'a' * 60} 12,345,678.9 98,765,432.1" in text
+    assert max(map(len, text.splitlines()[2:])) <= 80
+
+
+def test_long_text_wraps_before_a_table_grows():
+    shown = table("name", "much", wrap=("name",))
+    shown.add_row("several words " * 10, "12,345,678.9")
+    text = to_text([shown], Style())
+    assert "12,345,678.9" in text
+    assert max(map(len, text.splitlines())) <= 80

@@ -17,7 +17,7 @@ def show(
     declare: o.Declare = None,
     form: o.Format = "table",
 ) -> None:
-    """List what a plan can name: models, nodes, devices, ..."""
+    """List what a plan can name: models, nodes, devices and so on."""
     from shardwright.planner.report.listings import listing
     from shardwright.planner.report.output import checked_format
 
@@ -50,7 +50,7 @@ def topo(
 
 
 def schema(
-    name: Annotated[str, o.argument("NAME", "plan-result estimate sweep-result size-result ... cluster model sweep")],
+    name: Annotated[str, o.argument("NAME", "plan-result estimate explanation cluster model ...; a wrong one lists them")],
     form: o.SchemaFormat = "json",
 ) -> None:
     """Print the JSON Schema of a document."""

@@ -11,10 +11,10 @@ from shardwright.planner.report import options as o
 def run(
     result: o.Result,
     rank: o.Rank = None,
-    steps: Annotated[int, o.option(o.JOB, "training steps, of which two warm up (6)", metavar="N")] = 6,
-    trials: Annotated[int, o.option(o.JOB, "run so many plans, by rank (1)", metavar="K")] = 1,
-    scale_down: Annotated[bool, o.option(o.JOB, "a miniature of each plan, for CPUs or few GPUs", "--scale-down")] = False,
-    time_limit: Annotated[float, o.option(o.JOB, "stop a plan after so many seconds (600)", metavar="S")] = 600.0,
+    steps: Annotated[int, o.option(o.RUN, "training steps, of which two warm up (6)", metavar="N")] = 6,
+    trials: Annotated[int, o.option(o.RUN, "run so many plans, by rank (1)", metavar="K")] = 1,
+    scale_down: Annotated[bool, o.option(o.RUN, "a miniature of each plan, for CPUs or few GPUs", "--scale-down")] = False,
+    time_limit: Annotated[float, o.option(o.RUN, "stop a plan after so many seconds (600)", metavar="S")] = 600.0,
     form: o.Format = "table",
 ) -> int:
     """Run a plan on this machine, and measure it."""

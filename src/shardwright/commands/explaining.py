@@ -9,7 +9,7 @@ from shardwright.planner.report import options as o
 
 
 def explain(result: o.Result, rank: o.Rank = None, why_not: o.WhyNot = None, form: o.Format = "table") -> int:
-    """Explain a plan: where its time goes, what binds it, what would change it."""
+    """Say where the time of a plan goes, and what would change it."""
     from shardwright.planner.report.output import checked_format
 
     checked_format(form)
@@ -29,7 +29,7 @@ def compare(
     tolerance: Annotated[float | None, o.option(o.OUTPUT, "exit 1 if the steps differ by more", metavar="PCT")] = None,
     form: o.Format = "table",
 ) -> int:
-    """Compare two plans by part, and tell the fewest changes that make the difference."""
+    """Compare two plans part by part, and name what counts."""
     from shardwright.planner.report import asked
     from shardwright.planner.report.output import checked_format
 

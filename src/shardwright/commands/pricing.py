@@ -24,7 +24,7 @@ def plan(
     model: o.Model = None,
     cluster: o.Cluster = None,
     seq_len: o.SeqLen = None,
-    global_batch: o.GlobalBatch = None,
+    global_batch: o.BatchRange = None,
     tokens_per_batch: o.TokensPerBatch = None,
     length_histogram: o.LengthHistogram = None,
     dim: o.Dim = None,
@@ -123,7 +123,7 @@ def estimate(
     trace: o.Trace = None,
     form: o.Format = "table",
 ) -> int:
-    """Price one plan: MODEL and degrees, a plan of a file, or your own configuration."""
+    """Price one plan: degrees, a saved plan, or your own script."""
     given = locals()
     _check_common(form, objective)
     place = asked.trace_file(trace)

@@ -42,7 +42,7 @@ def shard(
     dot: o.Dot = None,
     form: o.Format = "table",
 ) -> int:
-    """Divide every operator of MODEL over a mesh, by an integer program."""
+    """Divide every operator of a model over a mesh of devices."""
     given = locals()
     from shardwright.planner.report.output import checked_format
 

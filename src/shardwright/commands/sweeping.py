@@ -56,7 +56,7 @@ def sweep(
     figure: o.Figure = None,
     form: o.Format = "table",
 ) -> int:
-    """Plan many models, clusters and jobs: every combination, resumable."""
+    """Plan every combination of models, clusters and jobs."""
     given = locals()
     from shardwright.planner.report.output import checked_format
 
