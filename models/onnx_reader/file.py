@@ -58,9 +58,7 @@ def _library() -> Any:
         import onnx
     except ImportError as error:
         said = "reading ONNX files needs the package onnx"
-        raise UnsupportedError(
-            said, where="MODEL", hint="pip install 'shardwright[onnx]', or export by torch.export.save"
-        ) from error
+        raise UnsupportedError(said, where="MODEL", hint="pip install onnx, or export by torch.export.save") from error
     return onnx
 
 

@@ -9,16 +9,17 @@ from shardwright.planner.report import words
 from shardwright.planner.report.style import table
 
 UNITS = {
-    "scaleup_bytes_per_s": ("up GB/s", 1e9),
-    "internode_bytes_per_s": ("net GB/s", 1e9),
+    "scaleup_bytes_per_s": ("up\nGB/s", 1e9),
+    "internode_bytes_per_s": ("net\nGB/s", 1e9),
     "memory_bytes_per_s": ("memory GB/s", 1e9),
     "bf16_flops": ("bf16 TFLOP/s", 1e12),
     "memory_bytes": ("memory GiB", words.GIB),
 }
 COUNTS = ("parameters", "active_parameters")
 ONLY_IN_FULL = ("reads", "source", "since", "until", "settings", "writes", "launchers", "cannot", "zero_stage", "grad_bytes")
-LONG = ("says", "versions", "description", "rules", "targets", "fabric", "arch", "frameworks")
-HEADINGS = {"active_parameters": "active", "scaleup_domain_gpus": "domain"}
+ONLY_IN_FULL += ("scaleup_domain_gpus",)
+LONG = ("says", "versions", "description", "rules", "targets", "arch", "frameworks")
+HEADINGS = {"active_parameters": "active"}
 
 
 def listing_parts(data: Mapping[str, Any]) -> list[Any]:

@@ -19,7 +19,7 @@ EXAMPLES = {
     "estimate": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 128 --tp 2",
     "explain": "out --why-not tp=8",
     "compare": "out out --rank-b 2",
-    "shard": "llama3.1-8b --cluster dgx-h100:1 --seq-len 8192 --global-batch 64 --mesh dp=2,tp=4",
+    "shard": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 64 --mesh dp=2,tp=8 --micro-batches 32",
     "sweep": "llama3.1-8b --node dgx-h100 --nodes 1..64x2 --store points.db",
     "size": "llama3.1-8b --tokens 1T --days 30 --seq-len 8192 --global-batch 512",
     "validate": "runs.csv",

@@ -15,7 +15,7 @@ def pareto_parts(result: Mapping[str, Any]) -> list[Any]:
     """The front of step time, memory and cost; nothing where it was not asked for."""
     if not result.get("pareto"):
         return []
-    shown = table("GPUs", "step", "GiB", "USD/1M", "plan", left=("plan",))
+    shown = table("GPUs", "step", "GiB", "USD/1M", "plan", wrap=("plan",))
     for point in result["pareto"]:
         usd = point["usd_per_1m_tokens"]
         shown.add_row(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 MAX_WIDTH = 120
+FOLDED = 12  # characters to which a word of a column that wraps may be folded
 BARS = ""
 """Heading of a column of bars."""
 
@@ -100,13 +101,14 @@ def _laid_out(parts: Iterable[RenderableType], style: Style, width: int) -> str:
         legacy_windows=False,
     )
     for part in parts:
-        console.print(part, soft_wrap=False, width=max(width, _least_width(part, console)))
+        console.width = max(width, _least_width(part, console))
+        console.print(part, soft_wrap=False)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
 
 
 def _least_width(part: RenderableType, console: Console) -> int:
-    """Characters a line of a table takes at least, with no figure and no word cut; 0 of what wraps as a whole."""
+    """Characters a line of a table takes at least, with no figure cut; 0 for what wraps as a whole."""
     from rich.measure import Measurement
     from rich.table import Table
 
@@ -115,7 +117,7 @@ def _least_width(part: RenderableType, console: Console) -> int:
     least = len(part.columns) - 1  # a blank between two
     for column in part.columns:
         sizes = [Measurement.get(console, console.options, cell) for cell in (column.header, *column.cells)]
-        least += max(size.maximum if column.no_wrap else size.minimum for size in sizes)
+        least += max(size.maximum if column.no_wrap else min(size.minimum, FOLDED) for size in sizes)
     return least
 
 

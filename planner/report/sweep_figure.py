@@ -62,7 +62,7 @@ def check_figure(path: Path) -> None:
     except OSError as error:
         raise _unwritable(path, error) from error
     if path.suffix.lower() == ".png" and not can_draw_png():
-        hint = "pip install 'shardwright[figures]', or name FILE.svg, which needs no library"
+        hint = "pip install resvg-py, or name FILE.svg, which needs no library"
         raise UnsupportedError("PNG needs resvg, which is not installed", where=WHERE, hint=hint)
 
 

@@ -89,11 +89,18 @@ def unknown_name(kind: str, given: str, known: Iterable[str], *, where: str = ""
         where: the place the word stands at.
     """
     words = sorted(set(known))
-    begun = [word for word in words if given and word.startswith(given.lower())][:3]
-    near = begun or difflib.get_close_matches(given.lower(), words, n=3, cutoff=0.5)
+    near = _nearest(given.lower(), words)[:3]
     shown = given if len(given) <= 60 else given[:57] + "..."
     if near:
         hint = "did you mean " + " or ".join(near) + "?"
     else:
         hint = "known: " + ", ".join(words[:24]) + (", ..." if len(words) > 24 else "")
     return UnknownNameError(f"unknown {kind} {shown!r}", where=where, hint=hint)
+
+
+def _nearest(given: str, words: list[str]) -> list[str]:
+    """The words that begin with the given one, then those that hold it, shortest first; else those spelled alike."""
+    begun = [word for word in words if given and word.startswith(given)]
+    holding = sorted((word for word in words if len(given) > 2 and given in word), key=lambda word: (len(word), word))
+    alike = [] if begun else difflib.get_close_matches(given, words, n=3, cutoff=0.5)
+    return list(dict.fromkeys((*begun[:2], *holding, *begun, *alike)))

@@ -80,6 +80,7 @@ def test_a_missing_argument_is_answered_with_an_example(shardwright):
 NEAREST = {
     "model": (("plan", "lama3.1-8b", *JOB[1:]), "unknown-name", "MODEL", "llama3.1-8b"),
     "node": ((*PLAN[:2], "--cluster", "dgx-h1000:1", *JOB[3:]), "unknown-name", "--cluster", "dgx-h100"),
+    "part of a node": ((*PLAN[:2], "--cluster", "h100:1", *JOB[3:]), "unknown-name", "--cluster", "dgx-h100"),
     "command": (("plam",), "unknown-name", "shardwright", "plan"),
     "option": (("plan", "--gobal-batch", 3), "unknown-name", "shardwright plan", "--global-batch"),
     "degree of a search": ((*PLAN, "--tp", 4), "unknown-name", "shardwright plan", "--fix tp=N"),

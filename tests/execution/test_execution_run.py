@@ -176,7 +176,7 @@ def test_without_pytorch_it_says_what_to_install(
     out, err = capsys.readouterr()
     assert out == ""
     assert "needs PyTorch, which is not installed" in err
-    assert "shardwright[torch]" in json.loads(err.splitlines()[-1])["error"]["hint"]
+    assert "pip install torch" in json.loads(err.splitlines()[-1])["error"]["hint"]
 
 
 def test_a_pytorch_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,7 +324,7 @@ def test_png_files_or_what_they_need(tmp_path, monkeypatch):
     assert record["notes"] == []
     monkeypatch.setattr(figures, "_renderer", lambda: None)
     _, record = made(tmp_path, planned(), figures=tmp_path / "g", force=True)
-    assert "shardwright[figures]" in record["notes"][0]
+    assert "pip install resvg-py" in record["notes"][0]
 
 
 def test_png_files_are_pictures(tmp_path):

@@ -177,3 +177,11 @@ def test_long_text_wraps_before_a_table_grows():
     text = to_text([shown], Style())
     assert "12,345,678.9" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_long_word_of_a_column_that_wraps_is_folded_and_no_figure_is_cut():
+    shown = table("name", "much", wrap=("name",))
+    shown.add_row("a-word-without-any-place-to-break" * 4, "12,345,678.9")
+    text = to_text([shown], Style())
+    assert "12,345,678.9" in text
+    assert max(map(len, text.splitlines())) <= 80

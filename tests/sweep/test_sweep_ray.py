@@ -25,7 +25,7 @@ def test_without_ray_it_is_said_so(monkeypatch):
     monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match="not installed") as fault:
         ray_cluster.ray_engine(None, None)
-    assert "shardwright[ray]" in fault.value.hint
+    assert "pip install ray" in fault.value.hint
 
 
 def test_a_worker_with_other_source_evaluates_nothing():

@@ -20,7 +20,7 @@ KEY_WIDTH = 7.4
 """Pixels a letter of the key takes, on average."""
 
 PNG_SCALE = 2
-NO_PNG = "PNG files need the extra `figures` (pip install 'shardwright[figures]'); SVG files were written"
+NO_PNG = "PNG files need resvg (pip install resvg-py); SVG files were written"
 
 
 def svg_file(picture: Picture) -> str:

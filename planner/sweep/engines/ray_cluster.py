@@ -102,7 +102,7 @@ def ray_engine(workers: int | None, address: str | None) -> RayEngine:
         UnsupportedError: it is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        hint = "pip install 'shardwright[ray]', or use --engine local"
+        hint = "pip install ray, or use --engine local"
         raise UnsupportedError("Ray is not installed", where=WHERE, hint=hint)
     return RayEngine(workers, address)
 
