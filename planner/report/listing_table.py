@@ -16,8 +16,8 @@ UNITS = {
     "memory_bytes": ("memory GiB", words.GIB),
 }
 COUNTS = ("parameters", "active_parameters")
-ONLY_IN_FULL = ("reads", "source", "since", "until", "settings", "writes", "launchers", "cannot", "zero_stage", "grad_bytes")
-ONLY_IN_FULL += ("scaleup_domain_gpus",)
+ONLY_OF_RULES = ("reads", "source", "since", "until", "settings")
+ONLY_IN_FULL = (*ONLY_OF_RULES, "writes", "launchers", "cannot", "zero_stage", "grad_bytes", "scaleup_domain_gpus")
 LONG = ("says", "versions", "description", "rules", "targets", "arch", "frameworks")
 HEADINGS = {"active_parameters": "active"}
 

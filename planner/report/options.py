@@ -75,7 +75,7 @@ def help_record(parameter: Any, context: Any) -> tuple[str, str] | None:
 
 
 def _named(argument: Any) -> str:
-    return argument.metavar + ("..." if argument.nargs != 1 else "")
+    return f"{argument.metavar}{'...' if argument.nargs != 1 else ''}"
 
 
 def _placed(argument: Any) -> str:
