@@ -387,6 +387,28 @@ class ParetoPoint(Record):
     parallel: Parallel
 
 
+class Trial(Record):
+    """A plan to measure."""
+
+    rank: Degree | None = Field(description="among `plans`; null if it is not shown there")
+    id: str
+    step_time_s: Seconds
+    probability: Fraction = Field(description="that it is the fastest: what measuring it adds")
+    cumulative_probability: Fraction = Field(description="that the fastest is among it and those before it")
+    expected_loss: Annotated[float, Field(ge=0)] = Field(description="of running the best of those, relative to the fastest")
+    parallel: Parallel
+
+
+class Trials(Record):
+    """Which plans to measure, and what was compared."""
+
+    candidates: Count
+    slowest_step_time_s: Seconds | None = Field(description="of the candidates")
+    draws: Degree
+    seed: Count
+    plans: list[Trial]
+
+
 class Job(Record):
     """What every result says of its inputs."""
 
@@ -406,6 +428,7 @@ class PlanResult(Job):
     plans: list[RankedPlan]
     near_misses: list[NearMiss]
     pareto: list[ParetoPoint] | None = Field(None, description="with --pareto, fastest first")
+    trials: Trials | None = Field(None, description="with --trials")
     run: Run
 
 

@@ -172,6 +172,9 @@ TimeLimit = Annotated[
 Tie = Annotated[float, option(SEARCH, "plans this close tie (1 %, at most 3); 0: none do", metavar="PCT", min=0, max=3)]
 AllowSubset = Annotated[bool, option(SEARCH, "may use fewer nodes; implied by cost energy goodput", "--allow-subset")]
 Pareto = Annotated[bool, option(SEARCH, "list plans that no other beats in time, memory and cost", "--pareto")]
+Trials = Annotated[
+    int | None, option(SEARCH, "the K plans to measure to hold the fastest", "--trials", metavar="K", min=1, max=100)
+]
 Workers = Annotated[int | None, option(SEARCH, "threads to price with; the result is the same", metavar="N", min=1, max=256)]
 
 Many = "one, a list, a range 8..64x2 or 8..64+8, or auto"

@@ -18,6 +18,7 @@ from shardwright.planner.report.pareto_table import pareto_parts, subset_parts
 from shardwright.planner.report.placement_lines import placement_parts
 from shardwright.planner.report.style import BARS, WIDTH, heading, paragraph, table
 from shardwright.planner.report.time_table import where_the_step_goes
+from shardwright.planner.report.trials_table import trials_parts
 
 SCHEDULES = {"interleaved-1f1b": "inter", "dualpipe-v": "dual-v"}
 RECOMPUTE = {"selective": "sel"}
@@ -38,6 +39,7 @@ def plan_parts(result: Mapping[str, Any]) -> list[Any]:
     else:
         parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
     parts += pareto_parts(result)
+    parts += trials_parts(result)
     parts += [heading("Search"), *search_account(result["search"])]
     return [*parts, heading("Assumed"), *assumptions(result["assumptions"])]
 

@@ -22,6 +22,7 @@ class SearchOptions:
         tie_percent: plans within so many per cent of the best of their group are tied, 0 to 3.
         allow_subset: plans may use fewer nodes; so they may where the objective is not throughput.
         pareto: list the plans that no other beats in step time, memory and cost at once.
+        trials: how many plans to name whose measurement most raises the chance of holding the fastest; 0: none are.
         workers: threads that price candidates; the answer does not depend on it.
         remedies: whether to look for what would make near misses fit, where nothing does; that takes a second or two.
         effort_s: deterministic seconds for dividing layers; None for those of the effort.
@@ -34,6 +35,7 @@ class SearchOptions:
     tie_percent: float = DEFAULT_TIE_PERCENT
     allow_subset: bool = False
     pareto: bool = False
+    trials: int = 0
     workers: int = 2
     remedies: bool = True
     time_limit_s: float | None = None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.documents import digest
-from shardwright.errors import InvalidValueError, unknown_name
+from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.hardware.cluster import Cluster
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.description import Record, problem_summary
@@ -35,6 +35,7 @@ from shardwright.planner.search.ranking import best_step_s, degrees_in_words, ne
 from shardwright.planner.search.scan import Scan, scan
 from shardwright.planner.search.space import Legal, Space, declare, enumerate_legal, no_plan
 from shardwright.planner.search.stages.dividing import Division, divide
+from shardwright.planner.search.trials import MAX_TRIALS, choose_trials
 from shardwright.planner.shown import Shown
 from shardwright.planner.site.stated import with_measured
 from shardwright.planner.spending import check_objective
@@ -135,6 +136,10 @@ def _searched(problem: Problem, chosen: SearchOptions, on_progress: Callable[[Pr
     if (chosen.allow_subset or problem.objective != "throughput") and problem.cluster.nodes > 1:
         from shardwright.planner.search.subsets import plan_subsets
 
+        if chosen.trials:
+            hint = "drop --trials, or --allow-subset and the objective; --gpus N plans on fewer"
+            raise ConflictError("--trials compares plans that use the same GPUs", where="--trials", hint=hint)
+
         return plan_subsets(problem, chosen, on_progress)
     return plan_cluster(problem, chosen, on_progress)
 
@@ -186,6 +191,8 @@ def _check(search: SearchOptions) -> None:
     if search.effort_s is not None and not 0 < search.effort_s <= MAX_EFFORT_S:
         hint = f"give more than 0 and at most {MAX_EFFORT_S:,.0f} deterministic seconds"
         raise InvalidValueError(f"{search.effort_s} seconds", where="--effort-seconds", hint=hint)
+    if not 0 <= search.trials <= MAX_TRIALS:
+        raise InvalidValueError(f"{search.trials} trials", where="--trials", hint=f"give 1 to {MAX_TRIALS}")
     if search.time_limit_s is not None and not search.time_limit_s > 0:
         raise InvalidValueError(f"a limit of {search.time_limit_s} s", where="--time-limit", hint="give seconds above 0")
     if not 1 <= search.workers <= 256:
@@ -261,8 +268,15 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "search": account(space, legal, replace(division, made=made)) | {"objective": problem.objective},
         "plans": plans,
         **({"pareto": points(_described(problem, made, front(problem, made)), plan_id)} if search.pareto else {}),
+        **({"trials": _trials(problem, made, rows, plans, search.trials)} if search.trials else {}),
         "near_misses": misses,
     }
+
+
+def _trials(problem: Problem, made: Scan, rows: IntArray, plans: Sequence[Record], count: int) -> Record:
+    trials = choose_trials(problem, made, rows, count)
+    records = [record | {"id": plan_id(record)} for record in _described(problem, trials.made, trials.chosen)]
+    return trials.to_dict(records, plans)
 
 
 def launchable_first(problem: Problem, plans: Sequence[Record], groups: IntArray) -> list[Record]:

@@ -47,6 +47,7 @@ def plan(
     prices: o.Prices = None,
     allow_subset: o.AllowSubset = False,
     pareto: o.Pareto = False,
+    trials: o.Trials = None,
     top: o.Top = 10,
     fix: o.Fix = None,
     effort: o.Effort = "search",
@@ -64,7 +65,7 @@ def plan(
     console.one_of("effort", effort, EFFORTS)
     folder = asked.free_folder(output)
     search = {"top": top, "fix": asked.fixed(fix or []), "effort": effort, "tie_percent": tie}
-    search |= {"allow_subset": allow_subset, "pareto": pareto}
+    search |= {"allow_subset": allow_subset, "pareto": pareto, "trials": trials or 0}
     search |= {"effort_s": effort_seconds} if effort_seconds is not None else {}
     search |= {"time_limit_s": time_limit} if time_limit is not None else {}
     search |= {"workers": workers} if workers is not None else {}
