@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shardwright.planner.records.schema import Bytes, Count, Degree, Parallel, Record, Seconds
+from shardwright.planner.records.degrees.schema import Parallel
+from shardwright.planner.records.schema import Bytes, Count, Degree, Record, Seconds
 
 
 class HostMachine(Record):

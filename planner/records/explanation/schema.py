@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shardwright.planner.records.degrees.schema import Parallel, PartialParallel
 from shardwright.planner.records.schema import (
     Axis,
     Bytes,
@@ -15,8 +16,6 @@ from shardwright.planner.records.schema import (
     Fraction,
     Memory,
     ModelIdentity,
-    Parallel,
-    PartialParallel,
     Predicted,
     Record,
     Seconds,

@@ -1,0 +1,1 @@
+"""Records of the degrees of a plan."""
