@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from shardwright.planner.records.degrees.schema import Parallel, PartialParallel
 from shardwright.planner.records.placement.schema import Placement
-from shardwright.planner.records.search.schema import Run, Search
+from shardwright.planner.records.search.schema import Conflict, Run, Search
 
 Count = Annotated[int, Field(ge=0)]
 Degree = Annotated[int, Field(ge=1)]
@@ -349,6 +349,7 @@ class PlanResult(Job):
     search: Search
     plans: list[RankedPlan]
     near_misses: list[NearMiss]
+    conflict: Conflict | None = Field(None, description="where nothing fits")
     pareto: list[ParetoPoint] | None = Field(None, description="with --pareto, fastest first")
     trials: Trials | None = Field(None, description="with --trials")
     run: Run

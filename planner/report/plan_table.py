@@ -38,6 +38,7 @@ def plan_parts(result: Mapping[str, Any]) -> list[Any]:
         parts += [*mixed_parts(result), *placement_parts(result["plans"][0])]
     else:
         parts += [heading("Nothing fits. Nearest misses"), *_misses(result["near_misses"])]
+        parts += _conflict(result.get("conflict"))
     parts += pareto_parts(result)
     parts += trials_parts(result)
     parts += [heading("Search"), *search_account(result["search"])]
@@ -235,6 +236,18 @@ def _misses(misses: Sequence[Mapping[str, Any]]) -> list[Any]:
             words.gib(miss["shortage_bytes"]),
         )
     return [shown, *(paragraph(_remedies(n, m["remedies"])) for n, m in enumerate(misses, 1) if m["remedies"])]
+
+
+def _conflict(found: Mapping[str, Any] | None) -> list[Any]:
+    """What excludes every plan together, and what giving up each of it brings."""
+    if not found or not found["constraints"]:
+        return []
+    said = [each["constraint"] + (f" ({each['detail']})" if each["detail"] else "") for each in found["constraints"]]
+    parts = [heading("Why"), paragraph(("together too much: " if len(said) > 1 else "too much: ") + "; ".join(said))]
+    able = [_remedy(each) for each in found["relaxations"] if each["feasible"]]
+    lost = [each["change"] for each in found["relaxations"] if not each["feasible"]]
+    parts += [paragraph("giving up one: " + "; ".join(able))] if able else []
+    return parts + ([paragraph("not enough alone: " + "; ".join(lost))] if lost else [])
 
 
 def _remedies(number: int, remedies: Sequence[Mapping[str, Any]]) -> str:

@@ -89,7 +89,7 @@ def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
     factor = 2
     while problem.cluster.gpus * factor <= MAX_GPUS:
         if factor * problem.memory_bytes > least_state_bytes(problem):
-            larger = replace(problem, cluster=_scaled(problem.cluster, factor))
+            larger = replace(problem, cluster=scaled(problem.cluster, factor))
             legal = enumerate_legal(larger, declare(larger, fix))
             made = scan(larger, legal) if len(legal) else None
             if made is not None and made.fits.any():
@@ -110,7 +110,8 @@ def least_state_bytes(problem: Problem) -> float:
     return float(job.graph.parameters * (job.precision.parameter_bytes + state))
 
 
-def _scaled(cluster: Cluster, factor: int) -> Cluster:
+def scaled(cluster: Cluster, factor: int) -> Cluster:
+    """A cluster with so many times the nodes of every group."""
     groups = tuple(replace(group, count=group.count * factor) for group in cluster.groups)
     return replace(cluster, name=f"{cluster.name} times {factor}", groups=groups)
 

@@ -26,6 +26,7 @@ from shardwright.planner.launchability import with_targets
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
 from shardwright.planner.rules.versions import target_of
+from shardwright.planner.search.conflict import conflict, explained
 from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import EFFORTS, MAX_TIE_PERCENT, Progress, SearchOptions
@@ -159,7 +160,7 @@ def plan_cluster(
     space = declare(problem, chosen.fix) if space is None else space
     legal = enumerate_legal(problem, space)
     if len(legal) == 0:
-        raise no_plan(legal, chosen.fix)
+        raise explained(problem, chosen.fix, legal) if chosen.remedies else no_plan(legal, chosen.fix)
     made = scan(problem, legal, workers=chosen.workers, on_progress=_reporter(space, legal, on_progress))
     made = settled(made, problem, chosen.top, chosen.tie_percent / 100, near=False)[0]
     division = divide(
@@ -269,6 +270,7 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "plans": plans,
         **({"pareto": points(_described(problem, made, front(problem, made)), plan_id)} if search.pareto else {}),
         **({"trials": _trials(problem, made, rows, plans, search.trials)} if search.trials else {}),
+        **({"conflict": conflict(problem, search.fix, misses[0])} if misses and search.remedies else {}),
         "near_misses": misses,
     }
 

@@ -54,6 +54,28 @@ class KindAlone(Record):
     cost_fraction: float | None = Field(description="of the cost of a token there")
 
 
+class Constraint(Record):
+    """Something that was asked and that, with others, excludes every plan."""
+
+    constraint: str
+    detail: str | None = Field(description="of memory: the stage that is too large, and what fills it")
+
+
+class Relaxation(Record):
+    """What giving up one constraint brings, all others held; no step where still no plan is left."""
+
+    change: str
+    feasible: bool
+    step_time_s: Seconds | None
+
+
+class Conflict(Record):
+    """A smallest set of constraints that excludes every plan: without any one of them, all else given up, some plan is left."""
+
+    constraints: list[Constraint]
+    relaxations: list[Relaxation] = Field(description="those that cost no hardware first, then the fastest")
+
+
 class Search(Record):
     """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
 
