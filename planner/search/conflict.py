@@ -5,8 +5,8 @@
 
 What remains excludes every plan even while all else is given up, and without any one of it some plan is left. There may be
 other such sets; the order above decides which is named. Giving up means: no --fix; no rules but those of mathematics and
-hardware; no margin; up to `MORE` times the GPUs; memory without limit. Whether a plan is left is found by searching: the core of
-the space first, then all of it.
+hardware; no margin; up to `MORE` times the GPUs; memory without limit. Whether a plan is left is found by searching: the
+core of the space first, then all of it.
 
 Each relaxation is searched for with everything else held, and its best plan is priced again.
 """

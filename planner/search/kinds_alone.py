@@ -25,7 +25,7 @@ def with_kinds_alone(problem: Problem, search: SearchOptions, result: PlanResult
     """A result on mixed nodes with `search.kinds_alone`: what each kind reaches by itself."""
     plans = result.data["plans"]
     best = min(plans, key=lambda plan: plan["predicted"]["step_time_s"]) if plans else None
-    quick = replace(search, effort="scan", top=1, remedies=False, pareto=False, allow_subset=False)
+    quick = replace(search, effort="scan", top=1, remedies=False, pareto=False, trials=0, allow_subset=False)
     if quick.fix.get("split") in SPEED_KINDS:
         quick = replace(quick, fix={axis: value for axis, value in quick.fix.items() if axis != "split"})
     rows = [_row(alone, quick, best) for alone in kinds_of(problem)]
