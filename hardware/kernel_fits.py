@@ -19,8 +19,11 @@ from shardwright.errors import DamagedFileError, unknown_name
 DIVISORS = frozenset({"peak_fraction", "memory_fraction", "norm_power", "split_k", "sm_count", "backward_rate"})
 """Constants that others are divided by."""
 
-LARGEST = 1e6
-"""No constant of a fit is larger."""
+LARGEST, SMALLEST = 1e6, 1e-6
+"""No constant of a fit is larger, and no divisor smaller."""
+
+ORIGINS = ("measured", "transferred", "assumed")
+"""Where constants can come from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +162,6 @@ def load_fit(fit_id: str) -> KernelFit:
     return fit_from_dict(parse_yaml(path.read_text(encoding="utf-8"), f"kernels/{fit_id}.yaml").data)
 
 
-def _numbers(data: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Every constant of a fit with its place; tiles and head sizes are read, and so checked, apart."""
-    for name in ("sustained_factor", "attention_sustained_factor", "memory_fraction"):
-        yield name, data[name]
-    for part in ("gemm", "attention", "precision_speedup", "backend_factor"):
-        yield from ((f"{part}.{key}", value) for key, value in data[part].items() if not isinstance(value, (list, tuple)))
-
-
 def fit_from_dict(data: Mapping[str, Any]) -> KernelFit:
     """A fit from the mapping its YAML file holds.
 
@@ -175,19 +170,51 @@ def fit_from_dict(data: Mapping[str, Any]) -> KernelFit:
     """
     try:
         for place, number in _numbers(data):
-            if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= LARGEST:
-                raise ValueError(f"{place} is {number!r}, not a number from 0 to {LARGEST:g}")
-            if number == 0 and place.rpartition(".")[2] in DIVISORS:
-                raise ValueError(f"{place} is 0")
+            _check_number(place, number)
         gemm = GemmConstants(
             **{**data["gemm"], "tiles": tuple((max(int(a), 1), max(int(b), 1)) for a, b in data["gemm"]["tiles"])}
         )
         heads = tuple(sorted((float(d), float(v)) for d, v in data["attention"]["peak_fraction"]))
+        if not heads or not heads[0][0] > 0:
+            raise ValueError("attention.peak_fraction has no head sizes")
         attention = AttentionConstants(**{**data["attention"], "peak_fraction": heads})
         records = {"gemm": gemm, "attention": attention}
-        origin = {"provenance": {k: Provenance(**v) for k, v in data["provenance"].items()}}
+        origin = {"provenance": {k: _provenance(k, v) for k, v in data["provenance"].items()}}
         return KernelFit(**{**data, **records, **origin})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(
-            f"the kernel fit {data.get('id', '?')!r} cannot be read: {error}", hint="write it with benchmarks/fit_kernels.py"
+            f"the kernel fit {str(data.get('id', '?'))[:60]!r} cannot be read: {error}",
+            hint="write it with benchmarks/fit_kernels.py",
         ) from error
+
+
+def _numbers(data: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Every constant of a fit with its place."""
+    for name in ("sustained_factor", "attention_sustained_factor", "memory_fraction"):
+        yield name, data[name]
+    for part in ("gemm", "attention", "precision_speedup", "backend_factor"):
+        yield from ((f"{part}.{key}", value) for key, value in data[part].items() if (part, key) not in _PAIRS)
+    for part, key in _PAIRS:
+        yield from ((f"{part}.{key}", number) for pair in data[part][key] for number in pair)
+
+
+_PAIRS = (("gemm", "tiles"), ("attention", "peak_fraction"))
+"""Constants that are lists of two numbers each."""
+
+
+def _check_number(place: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= LARGEST:
+        raise ValueError(f"{place} is {str(number)[:60]!r}, not a number from 0 to {LARGEST:g}")
+    if number < SMALLEST and place.rpartition(".")[2] in DIVISORS:
+        raise ValueError(f"{place} is {number!r}, less than {SMALLEST:g}")
+
+
+def _provenance(term: str, data: Mapping[str, Any]) -> Provenance:
+    made = Provenance(**data)
+    if made.origin not in ORIGINS or not isinstance(made.source, str) or not isinstance(made.note, str):
+        raise ValueError(f"provenance.{term} needs an origin of {', '.join(ORIGINS)}, a source and a note in words")
+    for name in ("rows", "median_error", "p90_error", "mean_error"):
+        value = getattr(made, name)
+        if value is not None:
+            _check_number(f"provenance.{term}.{name}", value)
+    return made

@@ -62,6 +62,24 @@ def text(value: object, key: str, limit: int = 2000) -> str:
     return value
 
 
+def name_text(value: object, key: str, limit: int = 200) -> str:
+    """A name that can be printed: a text of at most `limit` characters, none of them a control character.
+
+    Raises:
+        InvalidValueError: anything else.
+    """
+    given = text(value, key, limit)
+    if not given.strip() or not given.isprintable():
+        message = f"{key} is {shown(value)}" if given.strip() else f"{key} is empty"
+        raise InvalidValueError(message, where=key, hint="give a name without control characters")
+    return given
+
+
+def name_of_file(stem: str) -> str:
+    """A name made of that of a file."""
+    return "".join(c if c.isprintable() else "?" for c in stem)[:100]
+
+
 def choice(value: object, key: str, allowed: Sequence[str]) -> str:
     """One of a few words.
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 
 from shardwright.documents import Document, parse_json, read_text
 from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, UnsupportedError
-from shardwright.models.checks import shown
+from shardwright.models.checks import name_of_file, shown
 from shardwright.models.hf_families import BY_ARCHITECTURE, BY_TYPE, Family
 from shardwright.models.hf_fields import Fields
 from shardwright.models.hf_keys import is_neutral, may_change_graph
@@ -177,4 +177,4 @@ def _name(document: Document, fields: Fields) -> str:
     path = PurePath(document.source)
     stem = path.name.removesuffix(".json").removesuffix("config").rstrip(".-_")
     name = stem or path.parent.name or str(fields.data.get("model_type") or "model")
-    return name[:100]
+    return name_of_file(name)

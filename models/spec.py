@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from shardwright.errors import ConflictError, InvalidValueError
-from shardwright.models.checks import choice, flag, mapping, sequence, text, whole
+from shardwright.models.checks import choice, flag, mapping, name_text, sequence, text, whole
 from shardwright.models.records import (
     MAX_LAYERS,
     RANGES,
@@ -231,9 +231,7 @@ class ModelSpec:
         )
 
     def _check_words(self) -> None:
-        text(self.name, "name", 200)
-        if not self.name.strip():
-            raise InvalidValueError("name is empty", where="name")
+        name_text(self.name, "name")
         text(self.source, "source")
         for note in sequence(self.notes, "notes", 1000):
             text(note, "notes")

@@ -34,7 +34,14 @@ def _stage_layers(stage: Mapping[str, Any]) -> int:
 
 
 def chunk_layers(stages: Sequence[Mapping[str, Any]], parallel: Mapping[str, Any]) -> tuple[int, ...]:
-    """Layers of each chunk in the order they run: every second round comes back where chunks stand on ranks like a V."""
+    """Layers of each chunk in the order they run: every second round comes back where chunks stand on ranks like a V.
+
+    Raises:
+        ValueError: a stage lists more or fewer chunks than there are.
+    """
+    for stage in stages:
+        if len(stage["layers"]) != parallel["vpp"]:
+            raise ValueError(f"stage {stage['index']} lists {len(stage['layers'])} chunks, vpp is {parallel['vpp']}")
     folded = is_folded(parallel["schedule"])
     rounds = [list(stages)[:: -1 if folded and v % 2 else 1] for v in range(parallel["vpp"])]
     spans = [stage["layers"][v] for v, ordered in enumerate(rounds) for stage in ordered]

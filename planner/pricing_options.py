@@ -17,6 +17,7 @@ FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
 METERS = ("allocated", "reserved", "device")
 OBJECTIVES = ("throughput", "cost", "energy", "goodput")
 GIB = 2**30
+MOST_MARGIN_GIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from shardwright.hardware.reliability import Operation
 from shardwright.hardware.site_factors import AS_MODELLED, PARTS, SiteFactors
 from shardwright.models.adapters import FrozenSpec
 from shardwright.models.catalog import load_model, model_from_dict
+from shardwright.models.checks import whole
 from shardwright.models.dtypes import PRECISIONS, optimizer_of, precision_of
 from shardwright.models.graph import ModelGraph
 from shardwright.models.job import TrainingJob, choices_in_force
@@ -37,6 +38,7 @@ from shardwright.planner.pricing_options import (
     FRAMEWORKS,
     GIB,
     METERS,
+    MOST_MARGIN_GIB,
     OBJECTIVES,
     PricingOptions,
     framework_of,
@@ -214,7 +216,7 @@ def build_problem(
     framework = framework_of(chosen.framework)
     one_of("memory meter", chosen.memory_meter, METERS, "--memory-meter")
     one_of("objective", chosen.objective, OBJECTIVES, "--objective")
-    if not 0 <= chosen.memory_margin_gib <= 1024:
+    if not 0 <= chosen.memory_margin_gib <= MOST_MARGIN_GIB:
         raise InvalidValueError(f"{chosen.memory_margin_gib} GiB", where="--memory-margin", hint="give 0 to 1024 GiB")
     graph = load_model(model, dims=chosen.dims, declared=chosen.declared) if isinstance(model, str) else model
     framework = "pytorch" if framework == "any" and graph.origin is not None else framework
@@ -290,7 +292,8 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
         lengths=Lengths.from_list(training["length_histogram"]) if training.get("length_histogram") else None,
     )
     meter = one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
-    problem = _assembled(job, cluster, stack, framework_of(search["framework"]), int(search["memory_margin_bytes"]), meter)
+    margin = whole(search["memory_margin_bytes"], "inputs.search.memory_margin_bytes", 0, MOST_MARGIN_GIB * GIB)
+    problem = _assembled(job, cluster, stack, framework_of(search["framework"]), margin, meter)
     problem = replace(problem, target_version=checked_version(problem.framework, search.get("target_version")))
     saved = {fit.id: fit for fit in map(fit_from_dict, (inline["kernels"], *inline.get("further_kernels", ())))}
     further = tuple(saved.get(fit.id, fit) for fit in problem.further)

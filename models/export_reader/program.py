@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError
-from shardwright.models.checks import shown
+from shardwright.models.checks import name_of_file, shown
 from shardwright.models.export_reader.archive import read_program
 from shardwright.models.export_reader.aten import Call, TensorName, converted
 from shardwright.models.export_reader.bodies import flattened
@@ -89,7 +89,7 @@ class _Reader:
         nodes = tuple(node for index, raw in enumerate(self._nodes) for node in self._node(index, raw))
         read = {name for node in nodes for name in node.inputs}
         graph = Traced(
-            name=self._path.stem,
+            name=name_of_file(self._path.stem),
             source=f"torch.export, torch {self._version}",
             tensors=self._tensors,
             nodes=nodes,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.errors import DamagedFileError, UnsupportedError
+from shardwright.models.checks import name_of_file
 from shardwright.models.onnx_reader.attention import fused
 from shardwright.models.onnx_reader.file import KEPT_ELEMENTS, load, opset
 from shardwright.models.onnx_reader.operators import Call, Given, converted
@@ -51,7 +52,7 @@ def read_onnx(path: Path, options: ReadOptions) -> Traced:
     made = fused(nodes, tensors, outputs, causal)
     trained = {tensor.name for tensor in model.graph.initializer}
     graph = Traced(
-        name=path.stem,
+        name=name_of_file(path.stem),
         source=f"ONNX, opset {opset(model)}, {(model.producer_name or 'unknown')[:40]}",
         tensors=made.tensors,
         nodes=made.nodes,

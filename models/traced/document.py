@@ -14,7 +14,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError
-from shardwright.models.checks import sequence, shown, text, whole
+from shardwright.models.checks import name_text, sequence, shown, text, whole
 from shardwright.models.graph import (
     AttentionShape,
     GemmShape,
@@ -95,7 +95,7 @@ def _model(data: Mapping[str, Any]) -> ModelGraph:
         raise InvalidValueError(f"{len(origin.crossings)} borders of {len(pattern)} layers", where="crossings")
     return ModelGraph(
         name=data["name"],
-        spec=bare_spec(text(data["name"], "name", 200), len(pattern), origin.source),
+        spec=bare_spec(name_text(data["name"], "name"), len(pattern), origin.source),
         embedding=units["embedding"],
         layer_kinds=tuple(units[kind] for kind in kinds),
         pattern=pattern,

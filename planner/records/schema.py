@@ -175,6 +175,14 @@ class Account(Record):
     links: list[Link] = Field(default_factory=list, description="busiest first")
 
 
+class Source(Record):
+    """Where a term of a price comes from."""
+
+    origin: Literal["measured", "transferred", "modelled", "datasheet", "assumed"]
+    source: str
+    median_error: float | None = Field(None, description="on measurements held out of the fit")
+
+
 class EstimateBody(Record):
     """One priced plan."""
 
@@ -188,7 +196,7 @@ class EstimateBody(Record):
     memory: Memory
     communication: list[Communication]
     account: Account
-    sources: dict[str, Any] = Field(description="term → measured, transferred, modelled or datasheet, with its origin")
+    sources: dict[str, Source] = Field(description="where each term of the price comes from")
     warnings: list[str]
     placement: Placement | None = Field(None, description="of a plan of `plan`; null where no hosts or switches are named")
 
@@ -375,7 +383,7 @@ class UnpricedEstimate(Job):
     memory: None
     communication: Annotated[list[Any], Field(max_length=0)]
     account: None
-    sources: dict[str, Any]
+    sources: dict[str, Source]
     warnings: list[str]
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError, unknown_name
+from shardwright.errors import ConflictError, InvalidValueError, ShardwrightError, UnknownNameError, unknown_name
 
 ISSUES = "the project's issue tracker"
 OPTIONS = {name: "--" + name.replace("_", "-") for name in ("cluster", "seq_len", "global_batch", "gpus")}
@@ -45,7 +45,16 @@ def fault_of(error: Exception) -> ShardwrightError:
     if isinstance(error, ShardwrightError):
         error.where = OPTIONS.get(error.where, error.where)
         return error
+    if isinstance(error, OSError):  # of the machine: a name too long, a device that fails, a disk that is full
+        return unusable(error)
     return usage_error(error) if hasattr(error, "format_message") else bug(error)
+
+
+def unusable(error: OSError) -> InvalidValueError:
+    """Our error for a file, folder or device that the machine refuses."""
+    place, why = str(error.filename or ""), error.strerror or type(error).__name__
+    shown = place if len(place) <= 100 else place[:97] + "..."
+    return InvalidValueError(f"cannot use {shown}: {why}" if shown else why, where=shown, hint="name another file or folder")
 
 
 def usage_error(error: Any) -> ShardwrightError:
@@ -92,10 +101,8 @@ def error_text(error: ShardwrightError, form: str) -> str:
     """Lines for a reader, or with `json` the one line for a program."""
     if form == "json":
         return json.dumps({"error": error.to_dict()}) + "\n"
-    lines = [f"error: {error.message}"]
-    lines += [f"  where: {error.where}"] if error.where else []
-    lines += [f"  hint: {error.hint}"] if error.hint else []
-    return "\n".join(lines) + "\n"
+    told = {"error: ": error.message, "  where: ": error.where, "  hint: ": error.hint}
+    return "".join(start + text.replace("\n", "\\n") + "\n" for start, text in told.items() if text)
 
 
 def wanted_format(arguments: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ _ASCII = str.maketrans(
         "✗": "no",
     }
 )
+
+_CONTROL = "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+_STEERING = re.compile(_CONTROL)
+_STEERING_BUT_COLOUR = re.compile(rf"(?!\x1b\[[0-9;]*m){_CONTROL}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +108,7 @@ def _laid_out(parts: Iterable[RenderableType], style: Style, width: int) -> str:
     for part in parts:
         console.width = max(width, _least_width(part, console))
         console.print(part, soft_wrap=False)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = visible(console.file.getvalue(), colour=style.colour)  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
 
 
@@ -119,6 +124,16 @@ def _least_width(part: RenderableType, console: Console) -> int:
         sizes = [Measurement.get(console, console.options, cell) for cell in (column.header, *column.cells)]
         least += max(size.maximum if column.no_wrap else min(size.minimum, FOLDED) for size in sizes)
     return least
+
+
+def visible(text: str, *, colour: bool = False) -> str:
+    """The text with what would steer a terminal (control characters, turned writing directions) written out.
+
+    Args:
+        text: whose lines are kept.
+        colour: keep the sequences that set colours.
+    """
+    return (_STEERING_BUT_COLOUR if colour else _STEERING).sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def encodable(text: str, encoding: str) -> str:

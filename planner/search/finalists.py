@@ -68,6 +68,8 @@ def settled(made: Scan, problem: Problem, top: int, tie: float, *, near: bool = 
 
 def with_exact(made: Scan, rows: IntArray) -> Scan:
     """The scan with some plans priced exactly."""
+    if len(rows) == 0:
+        return made
     step, exact = made.step_s.copy(), made.exact.copy()
     step[rows] = price(made.context, made.batch.take(rows), made.key[rows], exact=True).step_s
     exact[rows] = True

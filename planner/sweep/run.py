@@ -59,11 +59,13 @@ def stored_points(path: Path) -> list[dict[str, Any]]:
     Raises:
         ShardwrightError: no store, or one of another version.
     """
+    from shardwright.planner.records.sweep.schema import stored_point
+
     store = Store.open(path)
     try:
         made: dict[str, dict[str, Any]] = {}
         for text in store.results():
-            record = json.loads(text)
+            record = stored_point(text)
             key = record.pop("about", None)
             if key is None:
                 continue
@@ -321,8 +323,12 @@ class _Work:
 
     def _tasks(self) -> Iterator[Prepared]:
         """Points in their order, less those that are known when their turn comes."""
+        from shardwright.planner.records.sweep.schema import stored_point
+
         for name, point in self._points.items():
-            if self._store.has(name):
+            known = self._store.get(name)
+            if known is not None:
+                stored_point(known)
                 self.reused += self._times[name]
             else:
                 yield prepared(point, self._request)

@@ -109,6 +109,8 @@ def _refuse_others(path: Path) -> None:
             if not path.parent.is_dir():
                 raise InvalidValueError(f"{path.parent} is no folder", where=WHERE, hint="name a file in an existing folder")
             return
+        if not path.is_file():
+            raise InvalidValueError(f"{path} is no regular file", where=WHERE, hint="name another file")
         with path.open("rb") as file:
             head = file.read(_HEADER)
     except OSError as error:

@@ -376,3 +376,43 @@ def test_closed_streams_are_no_error(closed, code):
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code
     assert done.stderr == ""
+
+
+LONG, STEERING = "x" * 5000, "\x1b[31mred\u202e.json\nerror: another"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", LONG),
+        ("compare", LONG, LONG),
+        ("report", LONG, "-o", "r.html"),
+        ("emit", LONG, "--target", "megatron", "-o", "out"),
+        ("estimate", "--plan", LONG),
+        ("validate", LONG),
+        ("calibrate", "--nccl-tests", LONG, "-o", "c.json", "--cluster", "dgx-h100:1"),
+        (*ESTIMATE, "--trace", LONG),
+        (*PLAN, "-o", LONG),
+    ],
+)
+def test_a_name_too_long_for_the_machine_is_misuse(shardwright, command):
+    done = shardwright(*command, "--format", "json")
+    assert (done.code, done.out) == (2, "")
+    assert done.error["code"] in ("damaged-file", "invalid-value")
+    assert len(done.error["where"]) <= len(LONG)
+
+
+def test_what_the_machine_refuses_is_told_in_short():
+    told = failures.fault_of(OSError(36, "File name too long", LONG))
+    assert (told.code, told.exit_code) == ("invalid-value", 2)
+    assert "File name too long" in told.message
+    assert len(told.message) < 200
+
+
+@pytest.mark.parametrize("command", [("explain",), ("compare", STEERING), ("validate",), ("show", "models")])
+def test_errors_do_not_steer_the_terminal(shardwright, command):
+    done = shardwright(*command, STEERING)
+    assert done.code == 2
+    assert "\\x1b[31mred" in done.err
+    assert not {"\x1b", "\u202e"} & set(done.err)
+    assert sum(line.startswith("error:") for line in done.err.splitlines()) == 1

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 import shardwright
+from shardwright.documents import rounded
 from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError, UnknownNameError
 from shardwright.planner.estimation import estimate_degrees, estimate_plan
 from shardwright.planner.explanation.explain import explain
@@ -315,3 +316,11 @@ def test_a_plan_that_breaks_rules_is_still_explained(dense):
     assert not found["feasible"]
     assert found["binding"]["constraint"] == "memory"
     assert found["memory"]["free_bytes"] < 0
+
+
+def test_a_plan_none_of_whose_neighbours_comes_near_is_explained():
+    degrees, options = shardwright.Degrees(tp=2), PricingOptions(memory_margin_gib=1024)
+    price = shardwright.estimate("gpt2", "dgx-h100:1", seq_len=1024, global_batch=64, degrees=degrees, options=options)
+    data = explain(rounded(price.to_dict())).to_dict()
+    assert data["binding"]["constraint"] == "memory"
+    assert data["changes"] == []

@@ -339,3 +339,28 @@ def test_mean_error_over_the_whole_table(name):
     errors = np.abs(gemm_s(isolated(name), RATES[name], m, n, k) / (measured_ms * 1e-3) - 1)
     assert errors.mean() < 0.075
     assert asdict(load_fit(name).provenance["gemm"])["mean_error"] == pytest.approx(errors.mean(), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("precision_speedup", "bf16"), []),
+        (("gemm", "norm_power"), [[]]),
+        (("gemm", "peak_fraction"), 1e-308),
+        (("gemm", "tiles"), [["a", 1]]),
+        (("attention", "start_s"), []),
+        (("attention", "peak_fraction"), []),
+        (("provenance", "gemm", "origin"), "guessed"),
+        (("provenance", "gemm", "source"), True),
+        (("provenance", "gemm", "median_error"), {}),
+    ],
+)
+def test_every_constant_of_a_fit_is_of_its_type(place, value):
+    data = parse_yaml((ROOT / "hardware/presets/kernels/h100.yaml").read_text(encoding="utf-8"), "h100.yaml").data
+    *folders, name = place
+    inner = data
+    for folder in folders:
+        inner = inner[folder]
+    inner[name] = value
+    with pytest.raises(DamagedFileError, match="h100"):
+        fit_from_dict(data)

@@ -307,3 +307,8 @@ def test_mutated_configurations_give_a_model_or_our_error(text):
         model = build_graph(made)
         assert model.parameters >= model.active_parameters > 0
         assert model.layers == made.layers
+
+
+def test_a_name_from_a_file_can_be_printed():
+    config = parse_json(json.dumps(next(iter(CONFIGS.values()))), "m/\x1b[31mred\u202e.json")
+    assert spec_from_config(config).name == "?[31mred?"

@@ -170,3 +170,10 @@ def test_any_value_gives_a_spec_or_our_error(key, value):
 def test_ranges_are_of_fields():
     names = {name for record in (ModelSpec, MoeSpec, MlaSpec, ScanSpec) for name in record.__dataclass_fields__}
     assert set(RANGES) - names == {"window", "dense_layer"}
+
+
+@pytest.mark.parametrize("name", ["", " ", "\x1b[31mred", "two\nlines", "left\u202eright", "x" * 201, 7])
+def test_a_name_can_be_printed(name):
+    data = ModelSpec.from_dict(SIZES).to_dict()
+    with pytest.raises(InvalidValueError, match="name"):
+        ModelSpec.from_dict(data | {"name": name})

@@ -214,3 +214,28 @@ def test_values_no_plan_can_have_are_refused(fields, error):
         estimate_degrees(problem, Degrees(**fields))
     assert caught.value.where
     assert caught.value.hint
+
+
+def damaged_plan(change):
+    model, cluster, seq_len, batch = problems.CASES["dense-8"]
+    priced = estimate(model, cluster, seq_len=seq_len, global_batch=batch, degrees=Degrees(pp=2))
+    data = json.loads(json.dumps(rounded(priced.to_dict())))
+    change(data)
+    return data
+
+
+def test_a_plan_with_more_chunks_than_its_stages_list_is_refused_at_once():
+    with pytest.raises(ShardwrightError, match="chunks"):
+        estimate_plan(damaged_plan(lambda data: data["parallel"].update(vpp=10**11)))
+
+
+@pytest.mark.parametrize("margin", [1e300, -1, 2**50, "1", True])
+def test_a_memory_margin_of_a_file_keeps_the_limits_of_the_option(margin):
+    with pytest.raises(ShardwrightError, match="memory_margin_bytes"):
+        estimate_plan(damaged_plan(lambda data: data["inputs"]["search"].update(memory_margin_bytes=margin)))
+
+
+@pytest.mark.parametrize("error", ["small", [[]], {}])
+def test_sources_of_a_file_are_of_their_type(error):
+    with pytest.raises(InvalidValueError, match="valid number"):
+        estimate_plan(damaged_plan(lambda data: data["sources"]["gemm"].update(median_error=error)))

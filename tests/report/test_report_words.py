@@ -185,3 +185,12 @@ def test_a_long_word_of_a_column_that_wraps_is_folded_and_no_figure_is_cut():
     text = to_text([shown], Style())
     assert "12,345,678.9" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_no_text_of_a_user_steers_the_terminal():
+    hostile = "\x1b]0;title\x07\x1b[2J\x9b1m\u202ex"
+    plain = to_text([paragraph(hostile)], Style())
+    assert plain.strip() == r"\x1b]0;title\x1b[2J\x9b1m\u202ex"  # rich drops the bell
+    coloured = to_text([paragraph(hostile, style="red")], Style(colour=True))
+    assert coloured.startswith("  \x1b[31m")
+    assert r"\x1b]0;title\x1b[2J" in coloured

@@ -1,13 +1,18 @@
 """Stores of finished points: durable, shared, and careful with files that are none."""
 
 import multiprocessing
+import os
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+import shardwright
 from shardwright.errors import DamagedFileError, InvalidValueError, UnsupportedError
+from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.sweep import store as stores
+from shardwright.planner.sweep.run import stored_points
 from shardwright.planner.sweep.store import Store
 
 
@@ -128,3 +133,30 @@ def test_a_temporary_store_leaves_nothing(tmp_path, monkeypatch):
         store.put("a", "1")
         assert store.get("a") == "1"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_only_regular_files_are_stores(tmp_path, kind):
+    path = tmp_path / "s.db"
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path = Path(os.devnull)
+    with pytest.raises(InvalidValueError, match="no regular file"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"status":"ok"', "[]", "NaN", '{"status":"ok"}', "\x1b", '{"status":"infeasible","best":{}}']
+)
+def test_a_result_that_is_none_is_refused_where_it_is_used(tmp_path, text):
+    path = tmp_path / "s.db"
+    job = {"node": "dgx-h100", "nodes": 1, "seq_len": 1024, "global_batch": 8, "store": path, "workers": 1}
+    shardwright.sweep("gpt2", search=SearchOptions(effort="scan", top=1), **job).store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE points SET result = ?", (text,))
+        connection.commit()
+    with pytest.raises(DamagedFileError, match="damaged result"):
+        shardwright.sweep("gpt2", search=SearchOptions(effort="scan", top=1), **job)
+    with pytest.raises(DamagedFileError, match="damaged result"):
+        stored_points(path)

@@ -6,12 +6,14 @@ Keys of `sweep.yaml` are the options' names with underscores. Knobs take one val
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shardwright.documents import Document, read_document, validate
+from shardwright.errors import DamagedFileError
 from shardwright.planner.records.schema import Count, Degree, Fraction, RankedPlan, Record, Seconds
 
 Value = str | int | float
@@ -117,6 +119,53 @@ class PointRecord(Record):
     search: SearchInShort | None
     best: RankedPlan | None
     others: list[RankedPlan] = Field(description="ranks 2 and on, with --top")
+
+
+class About(Record):
+    """What a stored result is about."""
+
+    model: str
+    node: str
+    nodes: Degree
+    gpus: Degree
+    seq_len: Degree
+    global_batch: Degree
+    precision: str
+    framework: str
+    objective: str
+
+
+class StoredPoint(Record):
+    """The result of a point as a store keeps it."""
+
+    status: Literal["ok", "infeasible", "error"]
+    reason: str | None
+    result_digest: str | None
+    search: SearchInShort | None
+    best: RankedPlan | None
+    others: list[RankedPlan]
+    about: About | None = None
+
+    @model_validator(mode="after")
+    def _has_its_plan(self) -> StoredPoint:
+        if (self.status == "ok") != (self.best is not None):
+            raise ValueError("a plan is there where the status is ok, and only there")
+        return self
+
+
+def stored_point(text: str) -> dict[str, Any]:
+    """The result of a point that a store keeps.
+
+    Raises:
+        DamagedFileError: the text is something else.
+    """
+    try:
+        StoredPoint.model_validate_json(text)
+        return dict(json.loads(text))
+    except (ValidationError, ValueError, RecursionError) as error:
+        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        message = f"the store holds a damaged result: {first}"
+        raise DamagedFileError(message, where="--store", hint="remove the file and sweep again, or name a new one") from error
 
 
 class Knee(Record):

@@ -47,10 +47,10 @@ def write(text: str) -> None:
 
 def say(text: str) -> None:
     """Writes remarks to standard error."""
-    from shardwright.planner.report.style import encodable
+    from shardwright.planner.report.style import encodable, visible
 
     try:
-        sys.stderr.write(encodable(text.rstrip("\n") + "\n", sys.stderr.encoding or "ascii"))
+        sys.stderr.write(encodable(visible(text.rstrip("\n")) + "\n", sys.stderr.encoding or "ascii"))
         sys.stderr.flush()
     except BrokenPipeError:
         return
