@@ -20,7 +20,7 @@ from shardwright.planner.cost.memory import PARTS, meters
 from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
 from shardwright.planner.cost.recompute import modules_of
 from shardwright.planner.cost.stages import Split, intervals
-from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import ALL_LAYERS, CP_COMM_KINDS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
@@ -79,6 +79,7 @@ def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
         "tp": batch.tp,
         "sp": batch.sp,
         "cp": batch.cp,
+        "cp_comm": batch.cp_comm,
         "pp": batch.pp,
         "vpp": batch.vpp,
         "ep": batch.ep,
@@ -102,6 +103,7 @@ def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: Floa
     degrees["zero_stage"] = int(batch.zero[index])
     degrees["sequence_parallel"] = bool(batch.sp[index])
     degrees["schedule"] = SCHEDULE_IDS[int(batch.schedule[index])]
+    degrees["cp_comm"] = CP_COMM_KINDS[int(batch.cp_comm[index])]
     mode = RECOMPUTE_MODES[int(batch.recompute[index])]
     covered = {"none": 0, "selective": int(layers.max())}.get(mode, int(min(batch.recompute_layers[index], layers.max())))
     return degrees | switches(degrees, mode, covered, problem)
@@ -114,7 +116,6 @@ def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -
     once = stack.fsdp_gathers_per_step == "step" and degrees["pp"] > 1
     paired = degrees["schedule"] == "dualpipe-v"
     return {
-        "cp_comm": "p2p",
         "recompute": {"mode": mode, "modules": modules, "layers": layers},
         "offload": {"activations": 0.0, "optimizer": 0.0, "parameters": 0.0},
         "overlap": {
@@ -123,7 +124,7 @@ def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -
             "dp_reduce": (degrees["dp"] or 1) > 1,
             "p2p": degrees["vpp"] > 1 and stack.p2p_exposed_interleaved < 1,
             "ep": degrees["ep"] > 1 and (stack.ep_exposed < 1 or (paired and stack.dualpipe_ep_hidden > 0)),
-            "cp": degrees["cp"] > 1 and stack.cp_hidden > 0,
+            "cp": degrees["cp"] > 1 and degrees["cp_comm"] == "p2p" and stack.cp_hidden > 0,
         },
         "moe_dispatcher": "alltoall",
         "loss_chunks": 1,

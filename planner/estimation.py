@@ -26,7 +26,7 @@ from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
 from shardwright.planner.launchability import with_targets
 from shardwright.planner.plan_records import degrees_of
-from shardwright.planner.plans import Degrees, PlanBatch
+from shardwright.planner.plans import CP_COMM_KINDS, Degrees, PlanBatch
 from shardwright.planner.problem import (
     Assumption,
     PricingOptions,
@@ -209,6 +209,7 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     parallel: Record = {name: shown[name] for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "schedule")}
     parallel |= {"world_size": None, "dp": dp, "dp_replicate": None, "dp_shard": None, "edp": None, "micro_batches": None}
     parallel |= {"sequence_parallel": bool(shown["sp"]), "zero_stage": shown["zero"]}
+    parallel |= {"cp_comm": CP_COMM_KINDS[shown["cp_comm"]]}
     parallel |= switches(parallel, degrees.recompute, degrees.recompute_layers, problem)
     return {
         "feasible": False,

@@ -25,6 +25,7 @@ def degrees_of(saved: Mapping[str, Any]) -> Degrees:
         sequence_parallel=parallel["sequence_parallel"],
         recompute=mode,
         recompute_layers=covered if mode == "full" and covered < largest else None,
+        cp_comm=parallel.get("cp_comm"),
         layers_per_stage=chunk_layers(saved["stages"], parallel) or None,
     )
 

@@ -32,7 +32,18 @@ ALL_LAYERS = 2**31 - 1
 """`PlanBatch.recompute_layers` where all layers of a stage are recomputed."""
 
 CP_COMM_KINDS = ("p2p", "a2a", "allgather", "a2a+p2p")
+"""How context parallelism exchanges: keys and values round a ring, heads for sequence, keys and values gathered, two levels."""
+
+PRICED_CP_COMM = CP_COMM_KINDS[:3]
+"""Those of them that have a price."""
+
+RING, SWAP, GATHER = (CP_COMM_KINDS.index(kind) for kind in PRICED_CP_COMM)
 MOE_DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
+
+
+def default_cp_comm(framework: str) -> int:
+    """How context parallelism exchanges where nobody says: DeepSpeed's sequence parallelism swaps heads (arXiv 2309.14509)."""
+    return SWAP if framework == "deepspeed" else RING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,7 @@ class Degrees:
     recompute: str = "none"
     recompute_layers: int | None = None
     layers_per_stage: tuple[int, ...] | None = None
+    cp_comm: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,7 @@ class PlanBatch:
         schedule: index into `schedules.SCHEDULES`.
         recompute: index into `RECOMPUTE_MODES`.
         recompute_layers: layers recomputed on each stage under `full`.
+        cp_comm: index into `CP_COMM_KINDS`.
         split: index into a `SplitTable` of the same problem.
     """
 
@@ -88,6 +101,7 @@ class PlanBatch:
     schedule: IntArray
     recompute: IntArray
     recompute_layers: IntArray
+    cp_comm: IntArray
     split: IntArray
 
     def __len__(self) -> int:

@@ -18,7 +18,15 @@ import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.planner.cost.stages import Split, even_chunks
-from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, Degrees
+from shardwright.planner.plans import (
+    ALL_LAYERS,
+    CP_COMM_KINDS,
+    PRICED_CP_COMM,
+    RECOMPUTE_MODES,
+    RING,
+    Degrees,
+    default_cp_comm,
+)
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violations
@@ -142,6 +150,7 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
         "tp": degrees.tp,
         "sp": int(sp and degrees.tp > 1),
         "cp": degrees.cp,
+        "cp_comm": _cp_comm(problem, degrees),
         "pp": degrees.pp,
         "vpp": vpp,
         "ep": degrees.ep,
@@ -149,6 +158,18 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
         "micro_batch": degrees.micro_batch,
         "schedule": schedule,
     }
+
+
+def _cp_comm(problem: Problem, degrees: Degrees) -> int:
+    """How context parallelism exchanges; the ring where there is nobody to exchange with."""
+    kind, where = degrees.cp_comm, "--cp-comm"
+    if kind is not None and kind not in CP_COMM_KINDS:
+        raise unknown_name("exchange of context parallelism", kind, PRICED_CP_COMM, where=where)
+    if kind is not None and kind not in PRICED_CP_COMM:
+        raise InvalidValueError(f"{kind} has no price", where=where, hint="give " + " or ".join(PRICED_CP_COMM))
+    if degrees.cp == 1:
+        return RING
+    return default_cp_comm(problem.framework) if kind is None else CP_COMM_KINDS.index(kind)
 
 
 def _family(problem: Problem, degrees: Degrees) -> str:

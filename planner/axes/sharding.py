@@ -29,7 +29,7 @@ import numpy as np
 
 from shardwright.models.dims import ROLES
 from shardwright.models.graph import TensorSpec
-from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import GATHER, SWAP, BoolArray, FloatArray, IntArray, PlanBatch
 
 VOCAB_MULTIPLE = 128
 """Vocabularies are padded to a multiple of this times tp (Megatron-LM `--make-vocab-size-divisible-by`)."""
@@ -45,6 +45,7 @@ class OperatorKeys:
     ep: IntArray
     etp: IntArray
     micro_batch: IntArray
+    cp_comm: IntArray
     seq_len: int
     imbalance: float = 1.0
 
@@ -88,11 +89,7 @@ class LocalSizes:
         dims: fixed sizes of the layer's dims.
         keys: degrees.
 
-    Attributes:
-        gathers_keys: whether a rank with a part of the sequence holds the keys of all of it, rather than passing them round.
     """
-
-    gathers_keys = False
 
     def __init__(self, dims: Mapping[str, int], keys: OperatorKeys) -> None:
         self._dims = dims
@@ -122,6 +119,14 @@ class LocalSizes:
     def whole_sequence(self) -> FloatArray:
         """The sequence length, not divided."""
         return np.full(len(self._keys), float(self._keys.seq_len))
+
+    def head_split(self) -> IntArray:
+        """Context-parallel ranks that an attention core shares its heads among, with the whole sequence on each."""
+        return np.where(self._keys.cp_comm == SWAP, self._keys.cp, 1)
+
+    def gathers_keys(self) -> BoolArray:
+        """Whether a rank with a part of the sequence holds the keys of all of it, rather than passing them round."""
+        return np.asarray(self._keys.cp_comm == GATHER)
 
     def elements(self, tensor: TensorSpec) -> FloatArray:
         """Elements of a tensor on one rank."""

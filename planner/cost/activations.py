@@ -11,7 +11,10 @@ token), a root-mean-square norm its input in fp32 and the normalised input in pl
 bits a product keeps its input as it read it, quantised, and what other operators keep of it stays in 16 bits (Transformer
 Engine), the input of the activation in 8 bits where the stack stores it so (Megatron-Core `activation_func_fp8_input_store`).
 Under sequence parallelism a column-parallel product keeps its part of the input and gathers it again (Megatron-LM), or keeps it
-as gathered (DTensor, `keeps_gathered_inputs`). Logits are left out: they are counted apart (`memory`).
+as gathered (DTensor, `keeps_gathered_inputs`). Where context parallelism swaps sequence for heads, an attention core keeps its
+output in both forms, and all it reads and writes stands twice while it runs; where keys and values are gathered, those of the
+other ranks and their gradients stand beside it (Transformer Engine `context_parallel`). Logits are left out: they are counted
+apart (`memory`).
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.models.graph import LayerGraph, Operator, OperatorKind, TensorSpec
+from shardwright.planner.axes.context import core_bytes
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tensor_dim
 from shardwright.planner.cost.compute import Machine
 from shardwright.planner.cost.recompute import dropped, read_again, repeated
-from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
+from shardwright.planner.plans import GATHER, RECOMPUTE_MODES, RING, SWAP, FloatArray
 
 FP32 = 4.0
 LOGITS = "vocab"
@@ -57,7 +61,7 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
     again = frozenset(o.name for o in repeated(unit, machine.stack))
     kept, without = kept_tensors(unit, machine), kept_tensors(unit, machine, again)
     scores = _score_bytes(unit, sizes, keys, machine)
-    none = _total((k.bytes(sizes) for k in kept), keys) + scores
+    none = _total((k.bytes(sizes) for k in kept), keys) + scores + _swapped_outputs(unit, sizes, keys, machine)
     if unit.kind in {"embedding", "head"}:
         return np.stack([none] * len(RECOMPUTE_MODES), axis=1)
     gone = dropped(unit, machine.stack)
@@ -66,6 +70,7 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
     width = float(machine.precision.activation_bytes)
     read = [t for t in read_again(unit, machine.stack) if t.name not in {k.tensor.name for k in left}]
     selective = _total((*(k.bytes(sizes) for k in left), *(sizes.bytes(t, width) for t in read)), keys) + kept_scores
+    selective = selective + _swapped_outputs(unit, sizes, keys, machine, again)
     full = border_bytes(unit, sizes, width)
     return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
 
@@ -81,7 +86,30 @@ def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, mach
         tensors = [t for t in (*operator.inputs, *operator.outputs) if t.name not in logits]
         return _total((sizes.bytes(t, width) for t in tensors), keys)
 
-    return np.asarray(stream + np.max([np.zeros(len(keys)), *(beside(o) for o in unit.operators)], axis=0))
+    alive = (beside(o) + _exchanged(o, sizes, keys, width) for o in unit.operators)
+    return np.asarray(stream + np.max([np.zeros(len(keys)), *alive], axis=0))
+
+
+def _swapped_outputs(
+    unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine, again: frozenset[str] = frozenset()
+) -> FloatArray:
+    """Outputs of attention cores kept with the whole sequence of some heads, but of those that run again, [keys]."""
+    swapped = (keys.cp_comm == SWAP) & (keys.cp > 1)
+    cores = [o.attention for o in unit.operators if o.attention is not None and o.name not in again]
+    if not swapped.any():
+        return np.zeros(len(keys))
+    width = float(machine.precision.activation_bytes)
+    return _total((swapped * core_bytes(core, sizes, width).output for core in cores), keys)
+
+
+def _exchanged(operator: Operator, sizes: LocalSizes, keys: OperatorKeys, width: float) -> FloatArray:
+    """What the exchange of context parallelism holds beside a core in its backward pass, [keys]."""
+    if operator.attention is None or not ((keys.cp_comm != RING) & (keys.cp > 1)).any():
+        return np.zeros(len(keys))
+    core = core_bytes(operator.attention, sizes, width)
+    gathered = 2.0 * (keys.cp - 1) * (core.key + core.value)
+    swapped = np.where((keys.cp_comm == SWAP) & (keys.cp > 1), core.total, 0.0)
+    return np.where(keys.cp_comm == GATHER, gathered, swapped)
 
 
 def border_bytes(unit: LayerGraph, sizes: LocalSizes, width: float) -> FloatArray:

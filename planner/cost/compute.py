@@ -153,18 +153,21 @@ def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Ma
 
 
 def _attention_sizes(shape: AttentionShape, sizes: LocalSizes) -> tuple[FloatArray, ...]:
-    names = (shape.heads, shape.kv_heads, shape.queries, shape.qk_dim, shape.v_dim)
-    return sizes.product(shape.rows, beside_tensor=True), *(sizes.dim(name, beside_tensor=True) for name in names)
+    """Rows, heads, key/value heads, queries and widths of heads of a core; swapped for sequence where the plan does so."""
+    names, swapped = (shape.heads, shape.kv_heads, shape.queries, shape.qk_dim, shape.v_dim), sizes.head_split()
+    heads, kv_heads, queries, *widths = (sizes.dim(name, beside_tensor=True) for name in names)
+    rows = sizes.product(shape.rows, beside_tensor=True)
+    return rows, np.ceil(heads / swapped), np.ceil(kv_heads / swapped), queries * swapped, *widths
 
 
 def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    """The core in as many kernels as the ring has steps, each with the keys of one rank; one if keys are gathered, or few."""
+    """The core in as many kernels as the ring has steps, each with the keys of one rank; one if keys are all there, or few."""
     batch, heads, kv_heads, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     whole = sizes.whole(shape.keys)
     if machine.packing is not None:
         share = machine.packing.attended / whole
         batch, queries, whole = batch / share, queries * share, whole * share
-    keys = whole if shape.window or sizes.gathers_keys or shape.keys != shape.queries else queries
+    keys = whole if shape.window or shape.keys != shape.queries else np.where(sizes.gathers_keys(), whole, queries)
     steps = whole / keys
     if shape.chunked and shape.window:
         keys = np.minimum(keys, shape.window)

@@ -33,7 +33,7 @@ from shardwright.planner.cost.activations import backward_bytes, logit_names, sa
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import repeated
-from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray
+from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
 """Axes that exchange inside layers, in the order of the last index of the exchange tables."""
@@ -175,11 +175,16 @@ def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, m
 
 
 def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: Machine) -> FloatArray:
-    """Share of a collective that the stack does not even try to hide (overlap of tp needs sequence parallelism)."""
+    """Share of a collective that the stack does not even try to hide.
+
+    Overlap of tp needs sequence parallelism; of cp a ring, whose steps a core goes through one by one.
+    """
     stack = machine.stack
     if collective.axis == "tp":
         return np.where(keys.sp > 0, stack.tp_exposed, 1.0)
-    return np.full(len(keys), {"ep": stack.ep_exposed, "cp": 0.0}[collective.axis])
+    if collective.axis == "cp":
+        return np.where(keys.cp_comm == RING, 0.0, 1.0)
+    return np.full(len(keys), stack.ep_exposed)
 
 
 def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Network) -> dict[str, FloatArray]:

@@ -101,6 +101,7 @@ def _degrees(parallel: Mapping[str, Any], small: Mapping[str, int], chunks: tupl
         zero=parallel["zero_stage"],
         schedule=parallel["schedule"],
         sequence_parallel=parallel["sequence_parallel"],
+        cp_comm=parallel.get("cp_comm"),
         micro_batch=micro_batch,
         recompute=recompute["mode"],
         recompute_layers=parallel["vpp"] if partial else None,

@@ -19,7 +19,15 @@ import numpy as np
 
 from shardwright.planner.cost.stages import SPLIT_KINDS, even_chunks
 from shardwright.planner.plan_records import chunk_layers
-from shardwright.planner.plans import RECOMPUTE_CHOICES, RECOMPUTE_MODES, RECOMPUTED_SHARE, BoolArray, Degrees, IntArray
+from shardwright.planner.plans import (
+    CP_COMM_KINDS,
+    RECOMPUTE_CHOICES,
+    RECOMPUTE_MODES,
+    RECOMPUTED_SHARE,
+    BoolArray,
+    Degrees,
+    IntArray,
+)
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import Columns
 from shardwright.planner.rules.registry import AXIS_ORDER
@@ -37,6 +45,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE_CHOICES,
     "split": (*SPLIT_KINDS, "as given"),
     "sp": ("off", "on"),
+    "cp_comm": CP_COMM_KINDS,
 }
 
 
@@ -51,6 +60,7 @@ def point_of(record: Mapping[str, Any]) -> Point:
     made |= {"sp": int(parallel["sequence_parallel"]), "zero": int(parallel["zero_stage"])}
     made |= {"schedule": SCHEDULE_IDS.index(parallel["schedule"]), "split": _split_kind(record)}
     made["recompute"] = _recompute_choice(record)
+    made["cp_comm"] = CP_COMM_KINDS.index(parallel["cp_comm"])
     return {axis: made[axis] for axis in AXIS_ORDER}
 
 
@@ -90,6 +100,7 @@ def turned_columns(base: Point, columns: Columns) -> dict[str, BoolArray]:
     plain = (columns["schedule"] == _plain(columns["vpp"] > 1)) & (base["schedule"] == _plain(np.array(base["vpp"] > 1)))
     whole = (columns["zero"] == 0) | (base["zero"] == 0)
     with_tp = np.isin(base["etp"], (1, base["tp"])) & ((columns["etp"] == 1) | (columns["etp"] == columns["tp"]))
+    made["cp_comm"] &= (columns["cp"] > 1) & (base["cp"] > 1)
     made["sp"] &= (columns["tp"] > 1) & (base["tp"] > 1)
     made["zero"] &= ~(whole & mesh)
     made["dp_replicate"] &= ~whole
@@ -136,6 +147,7 @@ def degrees_at(problem: Problem, point: Point) -> Degrees:
         schedule=SCHEDULE_IDS[point["schedule"]],
         recompute=RECOMPUTE_MODES[min(choice, _FULL)],
         recompute_layers=covered,
+        cp_comm=CP_COMM_KINDS[point["cp_comm"]],
         layers_per_stage=even_chunks(layers, point["pp"], point["vpp"], kind) if 0 < kind < OWN_SPLIT else None,
     )
 

@@ -120,7 +120,7 @@ def deepspeed_configuration(path: Path, beside: Beside) -> Configuration:
         settings=derived | settings.values() | launched,
         found=(*_unknown(settings), *batch.broken, *_both(settings), *_heads(graph.spec.heads, cp)),
         waived=frozenset(("deepspeed-axes",)) if settings.stated.keys() & _AXES else frozenset(),
-        warnings=_unpriced(settings, cp),
+        warnings=_unpriced(settings),
     )
 
 
@@ -214,7 +214,7 @@ def _unknown(settings: StatedSettings) -> tuple[Finding, ...]:
     return tuple({(one.message.split("(")[0]): one for one in made}.values())
 
 
-def _unpriced(settings: StatedSettings, cp: int) -> tuple[str, ...]:
+def _unpriced(settings: StatedSettings) -> tuple[str, ...]:
     found = []
     for part in ("offload_optimizer", "offload_param"):
         key = f"zero_optimization.{part}.device"
@@ -227,8 +227,6 @@ def _unpriced(settings: StatedSettings, cp: int) -> tuple[str, ...]:
         "zero_optimization.zero_quantized_gradients": "reductions are priced in full precision",
     }
     found += [f"{settings.where(key)}: {text}" for key, text in said.items() if settings.known(key) not in (None, False, 1)]
-    if cp > 1:
-        found.append("sequence_parallel_size (Ulysses) is priced as context parallelism by a ring")
     name = (settings.text("optimizer.type") or "adam").lower().replace("_", "")
     if name not in {"adam", "adamw", "fusedadam", "sgd", "muon"}:
         found.append(f"{settings.where('optimizer.type')}: priced with the states of {_optimizer(settings)}")

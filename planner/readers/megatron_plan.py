@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from shardwright.errors import ShardwrightError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.megatron_splits import SplitFlags, stage_chunks
-from shardwright.planner.plans import Degrees
+from shardwright.planner.plans import PRICED_CP_COMM, Degrees
 from shardwright.planner.readers.configuration import Finding
 from shardwright.planner.readers.stated import StatedSettings
 
@@ -143,8 +143,15 @@ def plan_of(settings: StatedSettings, job: Job, spec: ModelSpec, *, newest_defau
         recompute=mode,
         recompute_layers=recomputed,
         layers_per_stage=chunks or None,
+        cp_comm=_cp_comm(settings),
     )
     return Plan(degrees=degrees, found=found)
+
+
+def _cp_comm(settings: StatedSettings) -> str | None:
+    """The exchange of context parallelism, where all layers have one that is priced."""
+    kinds = set(settings.words("cp_comm_type"))
+    return kinds.pop() if len(kinds) == 1 and kinds <= set(PRICED_CP_COMM) else None
 
 
 def split_flags(settings: StatedSettings) -> SplitFlags:
@@ -228,8 +235,8 @@ def unpriced(settings: StatedSettings) -> tuple[str, ...]:
     modules = settings.words("recompute_modules")
     if settings.text("recompute_granularity") == "selective" and modules and set(modules) != {"core_attn"}:
         found.append(f"{settings.where('recompute_modules')}: selective recompute is priced as the stack profile's modules")
-    kinds = settings.words("cp_comm_type")
-    if settings.whole("context_parallel_size", 1) != 1 and set(kinds) - {"p2p"}:
+    odd = set(settings.words("cp_comm_type")) - {"p2p"}
+    if settings.whole("context_parallel_size", 1) != 1 and odd and _cp_comm(settings) is None:
         found.append(f"{settings.where('cp_comm_type')}: context parallelism is priced as a ring (p2p)")
     layout = settings.text("pipeline_model_parallel_layout")
     if layout is not None and "m" in layout and not layout.rstrip("L,").endswith("m"):

@@ -54,6 +54,10 @@ VERSION = "0.2"
 """The last version that reads TOML."""
 
 
+_ROTATIONS = {"allgather": "allgather", "alltoall": "p2p"}
+"""How keys and values reach all ranks; what torch calls alltoall sends them on round a ring."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mesh:
     """Degrees, and what of them cannot be."""
@@ -96,6 +100,7 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
         recompute=mode,
         recompute_layers=recomputed,
         layers_per_stage=chunks or None,
+        cp_comm=_ROTATIONS[settings.word(_P + "context_parallel_rotate_method", tuple(_ROTATIONS), "allgather") or "allgather"],
     )
     whole = batch if batch is not None and batch > 0 else local * dp
     accumulated = mesh.pp > 1 and whole > local * dp

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from shardwright.planner.plans import RING
 from shardwright.planner.rules.base import Candidate, Changes, Facts, Rule
 from shardwright.planner.rules.defaults import defaults_of
 from shardwright.planner.rules.elementary import GRAPH_AXES
@@ -97,6 +98,7 @@ def whole_candidate(candidate: Candidate, facts: Facts) -> dict[str, int]:
     """A candidate with what follows from its degrees."""
     c = dict(candidate)
     dp = c["dp"]
+    c.setdefault("cp_comm", RING)
     c.setdefault("micro_batches", facts.global_batch // max(dp * c["micro_batch"], 1))
     c.setdefault("edp", c["tp"] * c["cp"] * dp // (c["etp"] * c["ep"]))
     c.setdefault("dp_shard", 1 if c["zero"] == 0 else dp // c["dp_replicate"])

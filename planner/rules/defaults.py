@@ -15,7 +15,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from shardwright.planner.plans import RECOMPUTE_CHOICES
+from shardwright.planner.plans import CP_COMM_KINDS, RECOMPUTE_CHOICES
 from shardwright.planner.rules.settings import Value
 from shardwright.planner.rules.versions import holds_in
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
@@ -136,7 +136,11 @@ def _written(value: Value) -> str:
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "schedule": SCHEDULE_IDS,
+    "recompute": RECOMPUTE_CHOICES,
+    "cp_comm": CP_COMM_KINDS,
+}
 
 _COLUMN_WORDS: Mapping[str, str] = {
     **{name: name for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "dp", "dp_replicate")},
@@ -145,4 +149,5 @@ _COLUMN_WORDS: Mapping[str, str] = {
     "global_batch": "a global batch of",
     "schedule": "schedule",
     "recompute": "recompute",
+    "cp_comm": "cp_comm",
 }

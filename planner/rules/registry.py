@@ -16,6 +16,7 @@ from shardwright.planner.rules.bridge import BRIDGE_RULES
 from shardwright.planner.rules.canonical import CANONICAL
 from shardwright.planner.rules.deepspeed import DEEPSPEED_RULES
 from shardwright.planner.rules.elementary import ELEMENTARY
+from shardwright.planner.rules.exchanges import EXCHANGES, TARGET_EXCHANGES
 from shardwright.planner.rules.launching import LAUNCH_RULES
 from shardwright.planner.rules.megatron.attention import ATTENTION_RULES
 from shardwright.planner.rules.megatron.moe import MOE_RULES
@@ -33,6 +34,7 @@ from shardwright.planner.rules.versions import TARGETS, target_of
 AXIS_ORDER: tuple[str, ...] = (
     "tp",
     "cp",
+    "cp_comm",
     "pp",
     "ep",
     "etp",
@@ -59,6 +61,7 @@ def _place(rule: Rule) -> tuple[bool, int]:
 
 SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
     "degrees": TARGET_RULES,
+    "exchanges": TARGET_EXCHANGES,
     "launching": LAUNCH_RULES,
     "megatron: world": WORLD_RULES,
     "megatron: attention": ATTENTION_RULES,
@@ -75,7 +78,7 @@ SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
 
 ALL_TARGET_RULES: tuple[Rule, ...] = tuple(rule for rules in SUBJECTS.values() for rule in rules)
 
-RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *CANONICAL, *ALL_TARGET_RULES), key=_place))
+RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *EXCHANGES, *CANONICAL, *ALL_TARGET_RULES), key=_place))
 
 
 def rules_for(framework: str, version: str | None = None) -> tuple[Rule, ...]:

@@ -23,6 +23,7 @@ from shardwright.planner.plans import (
     RECOMPUTE_CHOICES,
     RECOMPUTE_MODES,
     RECOMPUTED_SHARE,
+    RING,
     BoolArray,
     FloatArray,
     IntArray,
@@ -109,6 +110,7 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
         **{name: columns[name] for name in names},
         recompute=mode,
         recompute_layers=np.where(partial, covered, ALL_LAYERS),
+        cp_comm=np.where(columns["cp"] > 1, columns["cp_comm"], RING),
         split=split,
     )
     if (columns["split"] >= len(SPLIT_KINDS)).any():

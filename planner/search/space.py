@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.planner.cost.stages import SPLIT_CHOICES, SPLIT_KINDS
-from shardwright.planner.plans import RECOMPUTE_CHOICES, IntArray
+from shardwright.planner.plans import PRICED_CP_COMM, RECOMPUTE_CHOICES, IntArray, default_cp_comm
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import DERIVED, Facts, Rule, divisors, facts_of
 from shardwright.planner.rules.registry import AXIS_ORDER, last_axis, rules_for
@@ -35,13 +35,18 @@ LEGAL_BUDGET = 360_000
 
 #: Words that `--fix` takes besides the axes' own names.
 FIX_ALIASES: Mapping[str, str] = {"sequence_parallel": "sp", "zero_stage": "zero", "mbs": "micro_batch"}
-_WORDS: Mapping[str, Sequence[str]] = {"schedule": SCHEDULE_IDS, "split": SPLIT_CHOICES, "recompute": RECOMPUTE_CHOICES}
+_WORDS: Mapping[str, Sequence[str]] = {
+    "schedule": SCHEDULE_IDS,
+    "split": SPLIT_CHOICES,
+    "recompute": RECOMPUTE_CHOICES,
+    "cp_comm": PRICED_CP_COMM,
+}
 _SHOWN: Mapping[str, str] = {"sp": "sequence_parallel"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Values of each free axis, in `AXIS_ORDER`; words (schedule, split, recompute) as indices.
+    """Values of each free axis, in `AXIS_ORDER`; words (such as schedules) as indices.
 
     Attributes:
         axes: values by axis.
@@ -138,6 +143,7 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
     return {
         "tp": tuple(d for d in ranks if d <= min(2 * domain, MAX_TP, spec.heads)),
         "cp": tuple(d for d in ranks if d == 1 or (d <= job.seq_len // CP_TOKENS and problem.graph.origin is None)),
+        "cp_comm": (default_cp_comm(problem.framework),),
         "pp": tuple(d for d in ranks if d <= problem.graph.layers + 2),
         "ep": tuple(d for d in divisors(experts) if cluster.gpus % d == 0),
         "etp": tuple(d for d in ranks if d <= 8) if spec.moe else (1,),

@@ -74,7 +74,15 @@ def machine_of(layer, precision, modules=()):
 
 def counted(layer, precision, mode="none", modules=()):
     unit = build_graph(spec_of(layer)).layer_kinds[0]
-    degrees = {"tp": layer.tp, "sp": int(layer.tp > 1), "cp": layer.cp, "ep": 1, "etp": 1, "micro_batch": layer.batch}
+    degrees = {
+        "tp": layer.tp,
+        "sp": int(layer.tp > 1),
+        "cp": layer.cp,
+        "ep": 1,
+        "etp": 1,
+        "micro_batch": layer.batch,
+        "cp_comm": 0,
+    }
     keys = OperatorKeys(**{name: np.array([value]) for name, value in degrees.items()}, seq_len=layer.seq)
     table = saved_bytes(unit, LocalSizes(unit.dims, keys), keys, machine_of(layer, precision, modules))
     return float(table[0, RECOMPUTE_MODES.index(mode)])
@@ -152,7 +160,11 @@ def test_the_head_keeps_its_softmax(precision):
     layer, vocab = layer_of("llama", precision), 128
     unit, machine = build_graph(spec_of(layer)).head, machine_of(layer, precision)
     keys = OperatorKeys(
-        **{n: np.array([1]) for n in ("tp", "cp", "ep", "etp")}, sp=np.array([0]), micro_batch=np.array([2]), seq_len=layer.seq
+        **{n: np.array([1]) for n in ("tp", "cp", "ep", "etp")},
+        sp=np.array([0]),
+        cp_comm=np.array([0]),
+        micro_batch=np.array([2]),
+        seq_len=layer.seq,
     )
     beside = float(saved_bytes(unit, LocalSizes(unit.dims, keys), keys, machine)[0, 0])
     (softmax,) = (t for o in unit.operators for t in o.saved if t.name == "softmax")

@@ -267,6 +267,7 @@ BRIDGE = {
 TITAN = {
     "torch-kv-heads": ({"tp": 8}, {"tp": 16}),
     "torch-vocabulary": ({"tp": 2}, {"tp": 5}),
+    "torchtitan-cp-comm": ({"cp": 2, "cp_comm": "allgather"}, {"cp_comm": "a2a"}),
     "torchtitan-ep": ({"model": ROUTED, "zero": 3, "ep": 8}, {"dp_replicate": 24}),
     "torchtitan-etp-none": ({"model": ROUTED, "zero": 3, "ep": 2, "tp": 2, "etp": 1}, {"etp": 2}),
     "torchtitan-sequence": ({"tp": 2, "sp": 1, "cp": 2}, {"cp": 3}),

@@ -25,8 +25,6 @@ class SplitSizes(LocalSizes):
         count: number of strategies.
     """
 
-    gathers_keys = True
-
     def __init__(self, whole: Mapping[str, int], degrees: Mapping[str, Floats], count: int) -> None:
         self._sizes = whole
         self._degrees = degrees
@@ -49,6 +47,14 @@ class SplitSizes(LocalSizes):
     def whole(self, name: str) -> Floats:
         """Size of a dim, not divided."""
         return np.full(self._count, float(self._sizes[name]))
+
+    def head_split(self) -> NDArray[np.int64]:
+        """Heads are divided by the degrees of their dim alone."""
+        return np.ones(self._count, dtype=np.int64)
+
+    def gathers_keys(self) -> NDArray[np.bool_]:
+        """The keys of an operator are whole where nothing divides them."""
+        return np.ones(self._count, dtype=bool)
 
     def whole_sequence(self) -> Floats:
         """The sequence length, not divided."""

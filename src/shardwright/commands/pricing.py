@@ -97,6 +97,7 @@ def estimate(
     pp: o.Pp = None,
     vpp: o.Vpp = None,
     cp: o.Cp = None,
+    cp_comm: o.CpComm = None,
     ep: o.Ep = None,
     etp: o.Etp = None,
     dp_replicate: o.DpReplicate = None,
