@@ -137,6 +137,8 @@ REFUSED = {
     "negative degree": (*ESTIMATE, "--pp", -2),
     "zero 4": (*ESTIMATE, "--zero", 4),
     "rank without plan": (*ESTIMATE, "--rank", 1),
+    "cp comm unknown": (*ESTIMATE, "--cp", 2, "--cp-comm", "ring"),
+    "cp comm unpriced": (*ESTIMATE, "--cp", 2, "--cp-comm", "a2a+p2p"),
     "layers no numbers": (*ESTIMATE, "--layers-per-stage", "a,b"),
     "layers do not sum": (*ESTIMATE, "--pp", 2, "--layers-per-stage", "1,2"),
     "plan missing": ("estimate", "--plan", "missing.json"),

@@ -215,3 +215,10 @@ def test_any_document_is_read_or_refused(tmp_path_factory, data: dict) -> None:
         assert record["feasible"] is not None
         return
     assert fault.message
+
+
+def test_sequence_parallelism_exchanges_heads(priced) -> None:
+    record = priced(changed(train_batch_size=64, sequence_parallel_size=4))
+    assert record["parallel"]["cp_comm"] == "a2a"
+    assert {row["collective"] for row in record["communication"] if row["axis"] == "cp"} == {"all_to_all"}
+    assert record["warnings"] == []

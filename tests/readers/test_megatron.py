@@ -474,3 +474,20 @@ def test_dispatch_that_is_priced_as_another_is_warned_of(saved, words, kind) -> 
     said = [text for text in record["warnings"] if "token dispatch by" in text]
     assert len(said) == (kind is not None)
     assert all(f"token dispatch by {kind} priced as alltoall" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "warned"),
+    [
+        ("", "p2p", False),
+        ("--cp-comm-type p2p", "p2p", False),
+        ("--cp-comm-type a2a", "a2a", False),
+        ("--cp-comm-type allgather", "allgather", False),
+        ("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", "p2p", True),
+    ],
+)
+def test_the_exchange_of_context_parallelism_is_read(saved, words, kind, warned) -> None:
+    path = saved(json.dumps([*MINIMAL.split(), "--context-parallel-size", "4", *words.split()]), "a.json")
+    record = estimate_megatron(path, "dgx-h100:1").to_dict()
+    assert record["parallel"]["cp_comm"] == kind
+    assert any("priced as a ring (p2p)" in text for text in record["warnings"]) is warned

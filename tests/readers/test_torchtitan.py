@@ -337,3 +337,13 @@ def test_any_text_is_read_or_refused(tmp_path_factory, text: str) -> None:
         assert record["feasible"] is not None
         return
     assert fault.where
+
+
+@pytest.mark.parametrize(("said", "kind"), [(None, "allgather"), ("allgather", "allgather"), ("alltoall", "p2p")])
+def test_the_exchange_of_context_parallelism_is_read(priced, said, kind) -> None:
+    text = set_in(LLAMA, "parallelism", "context_parallel_degree = 2")
+    if said is not None:
+        text = set_in(text, "parallelism", f'context_parallel_rotate_method = "{said}"')
+    record = priced(text)
+    assert record["parallel"]["cp"] == 2
+    assert record["parallel"]["cp_comm"] == kind
