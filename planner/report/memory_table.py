@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from shardwright.planner.report import words
+from shardwright.planner.report.mixed_lines import stage_parts
 from shardwright.planner.report.plan_table import layers_of
 from shardwright.planner.report.style import BARS, paragraph, table
 
@@ -38,13 +39,17 @@ def memory_parts(estimate: Mapping[str, Any]) -> list[Any]:
             words.gib(memory["capacity_bytes"]),
             words.bar(memory["total_bytes"] / memory["capacity_bytes"], BAR),
         )
-    return [shown, paragraph(_peak(estimate["memory"]))]
+    return [shown, paragraph(_peak(estimate["memory"])), *stage_parts(estimate)]
 
 
 def _alike(stages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     def reading(stage: Mapping[str, Any]) -> tuple[str, ...]:
         memory = stage["memory"]
-        return (str(layers_of(stage)), *(words.gib(memory[k]) for k in (*PARTS, "total_bytes", "capacity_bytes")))
+        return (
+            str(layers_of(stage)),
+            str(stage["node_type"]),
+            *(words.gib(memory[k]) for k in (*PARTS, "total_bytes", "capacity_bytes")),
+        )
 
     return [list(group) for _, group in groupby(stages, key=reading)]
 

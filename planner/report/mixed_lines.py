@@ -13,6 +13,9 @@ from typing import Any
 from shardwright.planner.report import words
 from shardwright.planner.report.style import paragraph
 
+WORTH = 1.01
+"""Rate over rate from which another order is told."""
+
 
 def mixed_parts(result: Mapping[str, Any]) -> list[Any]:
     """Paragraphs under the plans; none where all nodes are of one kind."""
@@ -22,7 +25,24 @@ def mixed_parts(result: Mapping[str, Any]) -> list[Any]:
         return []
     used = plans[0]["parallel"]["world_size"] if plans else 0
     stages = [paragraph("rank 1: " + stages_in_words(plans[0]))] if plans else []
-    return [*stages, *(paragraph(alone_in_words(row, used)) for row in alone)]
+    return [*stages, *(paragraph(alone_in_words(row, used)) for row in alone), *_order(result["search"])]
+
+
+def _order(search: Mapping[str, Any]) -> list[Any]:
+    """That the groups would be faster last to first, where that is more than a tie."""
+    other = search.get("reversed_order")
+    if other is None or other["rate_fraction"] is None or other["rate_fraction"] <= WORTH:
+        return []
+    order = ", ".join(other["nodes"])
+    gain = words.percent(other["rate_fraction"] - 1)
+    return [paragraph(f"the groups in the order {order} would be {gain} faster: reorder them in the file")]
+
+
+def stage_parts(estimate: Mapping[str, Any]) -> list[Any]:
+    """Where the stages of one plan run; nothing where that is one kind of node."""
+    kinds = {stage["node_type"] for stage in estimate["stages"]}
+    mixed = len(kinds) > 1 or any(" + " in kind for kind in kinds)
+    return [paragraph(stages_in_words(estimate))] if mixed else []
 
 
 def stages_in_words(plan: Mapping[str, Any]) -> str:

@@ -7,7 +7,10 @@ import pytest
 
 from shardwright.errors import ShardwrightError
 from shardwright.hardware.catalog import load_cluster
-from shardwright.planner.report.mixed_lines import alone_in_words, stages_in_words
+from shardwright.planner.estimation import estimate
+from shardwright.planner.plans import Degrees
+from shardwright.planner.report.memory_table import memory_parts
+from shardwright.planner.report.mixed_lines import _order, alone_in_words, stages_in_words
 from shardwright.planner.report.plan_table import plan_parts
 from shardwright.planner.report.style import Style, to_text
 from shardwright.planner.schema import read_result
@@ -85,3 +88,30 @@ def test_a_bad_second_group_is_named(tmp_path, group, place):
     with pytest.raises(ShardwrightError) as told:
         load_cluster(str(path))
     assert place in f"{told.value.where} {told.value}"
+
+
+def test_the_other_order_is_what_a_search_of_the_reversed_file_finds(found):
+    other = found.data["search"]["reversed_order"]
+    cluster = clusters.cluster_of(("dgx-a100-80g", 1), ("dgx-h100", 1))
+    turned = plan("llama3.1-8b", cluster, search=FIXED, **JOB).data["search"]
+    assert other["nodes"] == ["dgx-a100-80g", "dgx-h100"]
+    assert other["best_step_time_s"] == turned["best_step_time_s"]
+    assert turned["reversed_order"]["best_step_time_s"] == found.data["search"]["best_step_time_s"]
+
+
+def test_a_better_order_is_told():
+    search = {"reversed_order": {"nodes": ["b", "a"], "best_step_time_s": 1.0, "rate_fraction": 1.05}}
+    assert len(_order(search)) == 1
+    assert _order({"reversed_order": {**search["reversed_order"], "rate_fraction": 1.001}}) == []
+    assert _order({}) == []
+
+
+def test_an_estimate_says_where_stages_run():
+    for degrees, told in (
+        (Degrees(tp=8, pp=2), "stage 0 on dgx-h100, 16 layers; stage 1 on dgx-a100-80g, 16 layers"),
+        (Degrees(tp=8), "stage 0 on dgx-h100 + dgx-a100-80g, 32 layers"),
+    ):
+        record = estimate("llama3.1-8b", clusters.cluster_of(("dgx-h100", 1), ("dgx-a100-80g", 1)), degrees=degrees, **JOB)
+        assert told in " ".join(to_text(memory_parts(record.data), Style()).split())
+    record = estimate("llama3.1-8b", "dgx-h100:2", degrees=Degrees(tp=8, pp=2), **JOB)
+    assert "stage 0 on" not in to_text(memory_parts(record.data), Style())

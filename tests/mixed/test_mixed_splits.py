@@ -15,8 +15,10 @@ from shardwright.planner.cost.stages import SPEED_KINDS, SPLIT_KINDS, Split
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem
+from shardwright.planner.search.finalists import least_s, with_exact
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan, plan_problem
+from shardwright.planner.search.scan import scan
 from shardwright.planner.search.space import declare, enumerate_legal
 from shardwright.planner.search.speed_splits import divided
 
@@ -161,3 +163,11 @@ def test_the_answer_does_not_depend_on_workers(workers):
         for n in (1, workers)
     )
     assert one["plans"] == other["plans"]
+
+
+def test_no_plan_is_priced_below_what_bounds_it():
+    problem = build_problem("llama3.1-8b", clusters.cluster_of((FAST, 1), ("dgx-a100-40g", 3)), **JOB)
+    made = scan(problem, enumerate_legal(problem, declare(problem, {"recompute": "none"})))
+    pipelines = np.flatnonzero(made.batch.pp > 1)
+    rows = np.random.default_rng(0).choice(pipelines, 400, replace=False)
+    assert (least_s(made)[rows] <= with_exact(made, rows).step_s[rows] * (1 + 1e-9)).all()

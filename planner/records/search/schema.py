@@ -76,6 +76,14 @@ class Conflict(Record):
     relaxations: list[Relaxation] = Field(description="those that cost no hardware first, then the fastest")
 
 
+class ReversedOrder(Record):
+    """The groups of a mixed cluster last to first."""
+
+    nodes: list[str]
+    best_step_time_s: Seconds | None
+    rate_fraction: float | None = Field(description="of the rate of the best plan in the order of the file")
+
+
 class Search(Record):
     """The account of the search: candidates = Σ rejected + pruned_by_bound + priced."""
 
@@ -97,6 +105,7 @@ class Search(Record):
     division: Division | None = Field(None, description="null in results of earlier versions")
     subsets: list[Subset] = Field(default_factory=list, description="sizes of the cluster that were searched")
     kinds_alone: list[KindAlone] = Field(default_factory=list, description="where a cluster mixes nodes: each kind alone")
+    reversed_order: ReversedOrder | None = Field(None, description="where a cluster mixes nodes")
 
 
 class Run(Record):
