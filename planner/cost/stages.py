@@ -138,9 +138,9 @@ def fold(
         area: area of each rank of each split, where it does not follow from its place among them.
     """
     prefix, count = _prefix_counts(graph), 1 if areas is None else len(areas)
-    mixed = areas is not None and count > 1
-    own = [areas.of_stages(split.pp) for split in splits] if mixed and area is None else area  # type: ignore[union-attr]
-    stands = own if mixed and own is not None else [None] * len(splits)
+    stands: Sequence[IntArray | None] = [None] * len(splits)
+    if areas is not None and count > 1:
+        stands = [areas.of_stages(split.pp) for split in splits] if area is None else area
     folded = [_folded(split, prefix, graph, every_rank, (at, count)) for split, at in zip(splits, stands, strict=True)]
     widest = max(len(first) for _, first, _ in folded)
     units = prefix.shape[1] + 2 + (graph.mtp is not None)
