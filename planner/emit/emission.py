@@ -25,6 +25,7 @@ from shardwright.planner.emit.readme import readme
 from shardwright.planner.emit.registry import LAUNCHERS, TARGETS
 from shardwright.planner.emit.request import read_request
 from shardwright.planner.estimation import repriced
+from shardwright.planner.schema import read_result
 from shardwright.planner.shown import Shown
 
 
@@ -84,6 +85,8 @@ def emit(
     check_folder(place, force=force)
     problem, record = repriced(source, rank=rank)
     request = for_version(read_request(record, options or LaunchOptions(), problem), chosen, version)
+    if found := refusals(request, chosen):
+        refuse(chosen, found, _instead(source, record, chosen))
     files = bundle_files(request, chosen, starter) | {"plan.json": File(text=json_text(record))}
     written = write_bundle(place, files, force=force)
     return Emission(data=_record(request, chosen, starter, place, written))
@@ -122,8 +125,17 @@ def _check_files(program: Program) -> dict[str, File]:
     }
 
 
-def refuse(target: Target, refusals: tuple[Refusal, ...]) -> None:
-    """Stops where a target refuses something.
+def _instead(source: str | Path | Mapping[str, Any], record: Mapping[str, Any], target: Target) -> tuple[str, ...]:
+    """What can be written: another plan of the same result for the target, and this plan for other targets."""
+    document = {} if source == "-" else read_result(source)  # standard input has been read
+    able = [plan["rank"] for plan in document.get("plans") or () if target.id in plan["expressible_by"]]
+    others = [name for name in record["expressible_by"] if name != target.id]
+    found = (f"take --rank {able[0]}, which {target.id} can express",) if able else ()
+    return (*found, f"write this one for {' or '.join(others)}") if others else found
+
+
+def refuse(target: Target, refusals: tuple[Refusal, ...], instead: tuple[str, ...] = ()) -> None:
+    """Stops where a target refuses something; `instead` says what can be done otherwise.
 
     Raises:
         UnsupportedError: the message names every field.
@@ -131,7 +143,7 @@ def refuse(target: Target, refusals: tuple[Refusal, ...]) -> None:
     if not refusals:
         return
     said = "; ".join(f"{r.field}: {r.message}" for r in refusals)
-    remedies = "; ".join(dict.fromkeys(r.remedy for r in refusals))
+    remedies = "; ".join(dict.fromkeys((*(r.remedy for r in refusals), *instead)))
     raise UnsupportedError(f"{target.id} cannot express the plan: {said}", where=refusals[0].field, hint=remedies)
 
 

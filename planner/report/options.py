@@ -15,13 +15,13 @@ INPUTS, JOB, PLAN, SEARCH, RUN, OUTPUT = "Inputs", "Pricing", "The plan", "Searc
 PANELS = (INPUTS, PLAN, JOB, SEARCH, RUN, OUTPUT)
 OTHER = "Options"
 EXAMPLES = {
-    "plan": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 128 -o out",
+    "plan": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 128 --framework megatron -o out",
     "estimate": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 128 --tp 2",
     "explain": "out --why-not tp=8",
     "compare": "out out --rank-b 2",
     "shard": "llama3.1-8b --cluster dgx-h100:2 --seq-len 8192 --global-batch 64 --mesh dp=2,tp=8 --micro-batches 32",
     "sweep": "llama3.1-8b --node dgx-h100 --nodes 1..64x2 --store points.db",
-    "size": "llama3.1-8b --tokens 1T --days 30 --seq-len 8192 --global-batch 512",
+    "size": "llama3.1-8b --tokens 1T --days 30 --seq-len 8192 --global-batch 512 --node dgx-h100",
     "validate": "runs.csv",
     "calibrate": "nccl-tests.log --cluster dgx-h100:2 -o site.json",
     "report": "out -o report.html",

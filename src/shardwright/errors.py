@@ -102,5 +102,5 @@ def _nearest(given: str, words: list[str]) -> list[str]:
     """The words that begin with the given one, then those that hold it, shortest first; else those spelled alike."""
     begun = [word for word in words if given and word.startswith(given)]
     holding = sorted((word for word in words if len(given) > 2 and given in word), key=lambda word: (len(word), word))
-    alike = [] if begun else difflib.get_close_matches(given, words, n=3, cutoff=0.5)
+    alike = [] if begun else difflib.get_close_matches(given, words, n=3, cutoff=0.52)  # at half, words have little in common
     return list(dict.fromkeys((*begun[:2], *holding, *begun, *alike)))

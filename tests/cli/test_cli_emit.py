@@ -159,3 +159,15 @@ def test_the_function_is_on_the_facade(saved_result, tmp_path):
     made = shardwright.emit(saved_result, target="torchrun", folder=tmp_path / "b", options=options)
     assert made.to_dict()["kind"] == "emission"
     assert json.loads((tmp_path / "b" / "config.yaml").read_text(encoding="utf-8"))["job"]["steps"] == 3
+
+
+def test_a_refusal_names_the_plan_and_the_targets_that_can_be_written(shardwright, saved_result, saved, tmp_path):
+    plans = saved["plans"]
+    target = next(name for name in ("megatron", "torchrun", "deepspeed") if name not in plans[0]["expressible_by"])
+    able = [plan["rank"] for plan in plans if target in plan["expressible_by"]]
+    done = shardwright("emit", saved_result, "--target", target, "-o", tmp_path / "refused")
+    assert (done.code, done.out) == (2, "")
+    assert f"write this one for {' or '.join(plans[0]['expressible_by'])}" in done.err
+    assert (f"take --rank {able[0]}, which {target} can express" in done.err) == bool(able)
+    if able:
+        assert shardwright("emit", saved_result, "--rank", able[0], "--target", target, "-o", tmp_path / "made").code == 0
