@@ -83,7 +83,8 @@ def asked(problem: Problem, fix: Mapping[str, str]) -> Asked:
     names = [FRAMEWORK] if target_of(problem.framework) is not None else []
     names += [MARGIN] if problem.memory_margin_bytes else []
     names += list(fix)
-    names += [GPUS] if problem.cluster.node.internode_bytes_per_s is not None else []
+    joined = all(group.node.internode_bytes_per_s is not None for group in problem.cluster.groups)
+    names += [GPUS] if joined else []
     return Asked(problem=problem, fix=dict(fix), names=(*names, MEMORY))
 
 
@@ -147,7 +148,7 @@ def _larger(problem: Problem, limited: bool) -> list[Problem]:
     """The job on twice the cluster, four times, and so on; without sizes whose memory cannot hold the states."""
     made, factor, gpus = [], 2, problem.cluster.gpus
     while factor <= MORE and gpus * factor <= MAX_GPUS:
-        if not limited or gpus * factor * problem.device.memory_bytes > least_state_bytes(problem):
+        if not limited or factor * problem.memory_bytes > least_state_bytes(problem):
             made.append(replace(problem, cluster=scaled(problem.cluster, factor)))
         factor *= 2
     return made
@@ -174,9 +175,10 @@ def _roomier(problem: Problem, fix: Mapping[str, str], name: str) -> Record:
     legal = enumerate_legal(problem, declare(problem, fix))
     if len(legal) == 0:
         return _made("more memory" if name == MEMORY else "no --memory-margin", None)
-    peak, capacity = float(scan(problem, legal).peak_bytes.min()), problem.device.memory_bytes
+    made = scan(problem, legal)
+    peak, room = float(made.peak_bytes.min()), float((made.capacity_bytes - made.peak_bytes).max())
     if name == MARGIN:
-        margin = max(math.floor((capacity - peak) / GIB), 0)
+        margin = max(math.floor(room / GIB), 0)
         change, changed = f"--memory-margin {margin}", replace(problem, memory_margin_bytes=margin * GIB)
     else:
         needed = math.ceil(peak / STEP_BYTES)
@@ -216,11 +218,12 @@ def _made(change: str, step_time_s: float | None) -> Record:
 def _words(request: Asked, name: str) -> str:
     """A constraint as it was asked."""
     problem = request.problem
+    sizes = [f"{group.node.device.memory_bytes / GIB:.1f}" for group in problem.cluster.groups]
     said = {
         FRAMEWORK: f"the rules of {problem.framework}",
         MARGIN: f"--memory-margin {problem.memory_margin_bytes / GIB:g}",
         GPUS: f"{problem.cluster.gpus:,} GPUs",
-        MEMORY: f"{problem.device.memory_bytes / GIB:.1f} GiB a GPU",
+        MEMORY: f"{' or '.join(dict.fromkeys(sizes))} GiB a GPU",
     }
     return said[name] if name in said else f"--fix {name}={request.fix[name]}"
 
@@ -229,7 +232,7 @@ def _detail(name: str, miss: Record | None) -> str | None:
     """Of memory: which stage of the candidate nearest to fitting is too large, and what fills most of it."""
     if name != MEMORY or miss is None:
         return None
-    stage = max(miss["stages"], key=lambda each: each["memory"]["total_bytes"])
+    stage = miss["stages"][miss["memory"]["peak_stage"]]
     memory = stage["memory"]
     part = max(PARTS, key=lambda each: memory[each])
     return (

@@ -6,7 +6,7 @@ import mixed_clusters as clusters
 import pytest
 
 from shardwright.errors import ShardwrightError
-from shardwright.hardware.catalog import load_cluster
+from shardwright.hardware.catalog import load_cluster, load_node
 from shardwright.planner.estimation import estimate
 from shardwright.planner.plans import Degrees
 from shardwright.planner.report.memory_table import memory_parts
@@ -115,3 +115,12 @@ def test_an_estimate_says_where_stages_run():
         assert told in " ".join(to_text(memory_parts(record.data), Style()).split())
     record = estimate("llama3.1-8b", "dgx-h100:2", degrees=Degrees(tp=8, pp=2), **JOB)
     assert "stage 0 on" not in to_text(memory_parts(record.data), Style())
+
+
+def test_where_nothing_fits_misses_and_their_reason_are_told():
+    small = [clusters.larger(load_node(preset), 6 * 2**30) for preset in ("dgx-h100", "dgx-a100-40g")]
+    cluster = clusters.cluster_of(*((node, 1) for node in small))
+    data = plan("llama3.1-8b", cluster, search=SearchOptions(fix={"tp": "8", "pp": "2"}, effort="scan"), **JOB).data
+    assert data["plans"] == []
+    assert data["near_misses"]
+    assert "6.0 GiB a GPU" in [each["constraint"] for each in data["conflict"]["constraints"]]
