@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 
 from shardwright.errors import ConflictError
+from shardwright.hardware.catalog import load_cluster
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.search.conflict import FRAMEWORK, GPUS, MARGIN, MEMORY, asked, conflict, smallest
 from shardwright.planner.search.near_misses import scaled
@@ -138,3 +139,13 @@ def test_a_lone_node_without_network_has_no_more_gpus():
     node = replace(problem.cluster.node, internode_bytes_per_s=None)
     lone = replace(problem.cluster, groups=(replace(problem.cluster.groups[0], node=node),))
     assert smallest(asked(replace(problem, cluster=lone), fix)) == {MEMORY}
+
+
+def test_mixed_clusters_are_told_of_as_well():
+    one, other = build_problem("llama3.1-405b", "dgx-h100:1", seq_len=8192, global_batch=64), "dgx-a100-40g:1"
+    groups = (*one.cluster.groups, *load_cluster(other).groups)
+    mixed = replace(one.cluster, name="mixed", groups=groups)
+    data = plan("llama3.1-405b", mixed, seq_len=8192, global_batch=64, search=SearchOptions(effort="scan")).data
+    named = [each["constraint"] for each in data["conflict"]["constraints"]]
+    assert named == ["16 GPUs", "79.6 or 40.0 GiB a GPU"]
+    assert any(each["feasible"] for each in data["conflict"]["relaxations"])
