@@ -153,6 +153,7 @@ def solve(traffic: Traffic, sites: Sites, hint: Ints, incumbent: PlacementCost, 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
+    solver.parameters.catch_sigint_signal = False  # its handler would leave the one that kills behind
     solver.parameters.max_deterministic_time = limit
     status = solver.solve(made.model)
     bound_s = max(solver.best_objective_bound, 0.0) // (CROSSING_UNITS + 1) * made.unit_s

@@ -1,6 +1,10 @@
 """Searches that divide layers: what their account says, and that nothing is below their bound."""
 
 import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +19,8 @@ from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.space import declare, enumerate_legal
 from shardwright.planner.search.stages import proof
 from shardwright.planner.search.stages.menu import layer_range
+
+ROOT = Path(__file__).parents[2]
 
 CASES = {
     "dense": ("llama3.1-8b", "dgx-a100-40g:2", 4096, 64),
@@ -142,3 +148,29 @@ def test_old_megatron_has_no_divisions():
     made = run.plan(model, cluster, seq_len=seq_len, global_batch=batch, options=options).data["search"]
     assert "layers_per_stage" not in made["space"]
     assert made["proven_optimal"]
+
+
+INTERRUPTED = """
+import os, signal, time
+import shardwright
+from ortools.sat.python import cp_model
+
+solved, solve = [], cp_model.CpSolver.solve
+cp_model.CpSolver.solve = lambda *given, **more: solved.append(1) or solve(*given, **more)
+try:
+    options = shardwright.PricingOptions(framework="megatron")
+    shardwright.plan("llama3.1-70b", "dgx-a100-40g:8", seq_len=4096, global_batch=64, options=options)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted after", len(solved) > 0)
+"""
+
+
+def test_interrupts_after_a_program_still_reach_the_search():
+    """A solver that takes the signal leaves the handler behind that ends the process without a word."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.stdout.strip() == "interrupted after True"

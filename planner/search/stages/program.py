@@ -91,6 +91,7 @@ def solve(menu: Menu, chains: Chains, limit_s: float, *, effort: float, hint: In
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
+    solver.parameters.catch_sigint_signal = False  # its handler would leave the one that kills behind
     solver.parameters.max_deterministic_time = effort
     status = solver.solve(model)
     finished = status in {cp_model.OPTIMAL, cp_model.INFEASIBLE}
