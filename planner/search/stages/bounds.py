@@ -20,14 +20,15 @@ and some layers recomputed are counted from the least k with which that holds: t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from shardwright.planner.cost.pricing import FOLDED, Context, loads, memory_of, tied_s
-from shardwright.planner.cost.stages import SplitTable
-from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, BoolArray, FloatArray, IntArray, PlanBatch
+from shardwright.planner.cost.pricing import FOLDED, Context, tied_s
+from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.search.stages.layers import Layers, alive_of, layers_of
+from shardwright.planner.search.stages.turns import Work, least_turns_s
 
 FULL = RECOMPUTE_MODES.index("full")
 HALVINGS = 40
@@ -35,35 +36,7 @@ _ONE_F_ONE_B, _GPIPE = SCHEDULE_IDS.index("1f1b"), SCHEDULE_IDS.index("gpipe")
 _WHOLE = np.array([not (schedule.splits_backward or schedule.folded) for schedule in SCHEDULES])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
-    """One micro-batch of families in one recompute mode, [families].
-
-    Attributes:
-        total: how many such layers the model has.
-        layer_s: forward and backward of the cheapest of them.
-        first_s, last_s: what embedding, and head, add to their rank.
-        sends_s: what every rank adds.
-        whole_s: the model on pp ranks.
-        fullest_s: a step's work of a rank with ⌈L / pp⌉ layers, what follows included; of one kind of layers.
-        fits_one: bytes of a rank with one layer are there.
-        constant_bytes, state_bytes, saved_bytes: of a rank; of a layer; of a layer and micro-batch in flight.
-    """
-
-    total: int
-    layer_s: FloatArray
-    first_s: FloatArray
-    last_s: FloatArray
-    sends_s: FloatArray
-    whole_s: FloatArray
-    fullest_s: FloatArray
-    fits_one: BoolArray
-    constant_bytes: FloatArray
-    state_bytes: FloatArray
-    saved_bytes: FloatArray
-
-
-def least_step_s(context: Context, batch: PlanBatch, key: IntArray, modes: tuple[int, ...]) -> FloatArray:
+def least_step_s(context: Context, batch: PlanBatch, key: IntArray, modes: tuple[int, ...], beat_s: float = np.inf) -> FloatArray:
     """No division takes less; infinite where none fits, [modes, families].
 
     Args:
@@ -71,16 +44,22 @@ def least_step_s(context: Context, batch: PlanBatch, key: IntArray, modes: tuple
         batch: one plan of each family.
         key: its operator key.
         modes: indices into `RECOMPUTE_MODES`.
+        beat_s: step to beat; bounds of interleaved pipelines are taken no further.
     """
     made = np.zeros((len(modes), len(batch)))
     for at, mode in enumerate(modes):
         for layers in layers_of(context, batch, key, mode):
             least = _times(batch, layers, layers.whole_s)
+            if layers.total == context.problem.graph.layers:
+                none = np.zeros(len(batch), dtype=np.int64)
+                least = least_turns_s(batch, _work(layers, 0.0 * least, none), least, beat_s)
             made[at] = np.maximum(made[at], np.where(_room(context, batch, layers) >= layers.total, least, np.inf))
     return made + tied_s(context, batch, key)
 
 
-def least_partial_s(context: Context, batch: PlanBatch, key: IntArray) -> tuple[FloatArray, IntArray]:
+def least_partial_s(
+    context: Context, batch: PlanBatch, key: IntArray, beat_s: float = np.inf
+) -> tuple[FloatArray, IntArray]:
     """The same with some layers of each stage recomputed, and the least count that could fit (0: none, or none does)."""
     least, count = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64)
     for none, full in zip(layers_of(context, batch, key, 0), layers_of(context, batch, key, FULL), strict=True):
@@ -90,9 +69,22 @@ def least_partial_s(context: Context, batch: PlanBatch, key: IntArray) -> tuple[
         again = np.maximum(full.layer_s - none.layer_s, 0.0)
         fullest = batch.micro_batches * (longest * none.layer_s + covered * again)
         timed = np.maximum(fullest, _times(batch, none, none.whole_s + covered * again))
+        if none.total == context.problem.graph.layers:
+            timed = least_turns_s(batch, _work(none, again, needed), timed, beat_s)
         least = np.maximum(least, np.where(needed <= none.total, timed, np.inf))
         count = np.maximum(count, np.minimum(needed, none.total))
     return least + tied_s(context, batch, key), count
+
+
+def _work(layers: Layers, again_s: FloatArray, covered: IntArray) -> Work:
+    return Work(
+        total=layers.total,
+        forward=layers.forward,
+        backward=layers.backward,
+        layer_s=layers.layer_s,
+        again_s=again_s,
+        covered=covered,
+    )
 
 
 def _least_count(context: Context, batch: PlanBatch, none: Layers, full: Layers) -> IntArray:
@@ -105,102 +97,27 @@ def _least_count(context: Context, batch: PlanBatch, none: Layers, full: Layers)
     return high
 
 
-def layers_of(context: Context, batch: PlanBatch, key: IntArray, mode: int) -> list[Layers]:
-    """Times and memory of layers of families in a mode: the least of all kinds, and of each kind where there are several."""
-    count = len(batch)
-    one = replace(batch, recompute=np.full(count, mode), recompute_layers=np.full(count, ALL_LAYERS))
-    graph = context.problem.graph
-    kinds = len(graph.layer_kinds)
-    pattern = np.bincount(graph.pattern, minlength=kinds)
-    ends = 2 + (graph.mtp is not None)
-    few = [np.concatenate((n * np.eye(kinds), np.zeros((kinds, ends))), axis=1) for n in (1, 2, 4)]
-    whole = np.zeros((3, kinds + ends))
-    whole[0, :kinds], whole[1, kinds], whole[2, kinds + 1 :] = pattern, 1.0, 1.0
-    if graph.mtp is not None:
-        whole[2, kinds + 2] = graph.mtp_layers
-    table = _table(np.concatenate((*few, whole)), kinds)
-    priced, plan = replace(context, splits=table), replace(one, split=np.zeros(count, dtype=np.int64))
-    runs = table.counts.shape[1]
-    load = loads(priced, plan, key, runs)
-    both = load.one.forward_s + load.one.backward_s - 2 * load.sends_s[:, None]
-    memory = memory_of(priced, plan, load.shared, runs)
-    slack = 1 + context.problem.stack.allocator_slack
-    other = memory.total_bytes - slack * memory.activations_bytes
-    alive = _alive(batch, np.zeros((count, 1), dtype=np.int64))[:, 0]
-
-    chosen: list[tuple[list[int], int]] = [(list(range(kinds)), graph.layers)]
-    chosen += [([kind], int(pattern[kind])) for kind in range(kinds)] if kinds > 1 else []
-    fullest = _fullest(context, one, key)
-    made = []
-    for some, total in chosen:
-        first, second, fourth = (np.array(some) + at * kinds for at in range(3))
-        state = np.maximum(((other[:, fourth] - other[:, second]) / 2).min(axis=1), 0.0)
-        kept = memory.activations_bytes * slack / alive[:, None]
-        saved = np.maximum(((kept[:, fourth] - kept[:, second]) / 2).min(axis=1), 0.0)
-        made.append(
-            Layers(
-                total=total,
-                layer_s=both[:, first].min(axis=1),
-                first_s=both[:, -2],
-                last_s=both[:, -1],
-                sends_s=2 * load.sends_s,
-                whole_s=both[:, -3:].sum(axis=1) + 2 * batch.pp * load.sends_s,
-                fullest_s=fullest,
-                fits_one=memory.total_bytes[:, first].min(axis=1) <= context.problem.device.memory_bytes,
-                constant_bytes=memory.total_bytes[:, second].min(axis=1) - 2 * (state + alive * saved),
-                state_bytes=state,
-                saved_bytes=saved,
-            )
-        )
-    return made
-
-
-def _table(counts: FloatArray, kinds: int) -> SplitTable:
-    """One division with given runs, each on the first rank."""
-    runs = len(counts)
-    zero = np.zeros((1, runs), dtype=np.int64)
-    return SplitTable(
-        splits=(),
-        runs=np.array([runs]),
-        counts=counts[None].astype(np.float64),
-        first_rank=zero,
-        last_rank=zero,
-        layers=counts[None, :, :kinds].sum(axis=2),
-        kinds=kinds,
-    )
-
-
-def _fullest(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
-    """Work of a rank with ⌈L / pp⌉ layers over a step, and what follows; 0 where layers are of several kinds."""
-    graph = context.problem.graph
-    if len(graph.layer_kinds) > 1:
-        return np.zeros(len(batch))
-    most, split = np.unique(-(-graph.layers // batch.pp), return_inverse=True)
-    counts = np.zeros((len(most), 1, 3 + (graph.mtp is not None)))
-    counts[:, 0, 0] = most
-    zero = np.zeros((len(most), 1), dtype=np.int64)
-    table = SplitTable(
-        splits=(),
-        runs=np.ones(len(most), dtype=np.int64),
-        counts=counts,
-        first_rank=zero,
-        last_rank=zero,
-        layers=counts[:, :, 0],
-        kinds=1,
-    )
-    load = loads(replace(context, splits=table), replace(batch, split=split), key, 1)
-    return np.asarray((batch.micro_batches[:, None] * (load.one.forward_s + load.one.backward_s) + load.rest.total_s)[:, 0])
-
-
 def _times(batch: PlanBatch, layers: Layers, whole_s: FloatArray) -> FloatArray:
     """The greatest of the bounds of time, [families]."""
     longest = longest_rank_s(batch, layers)
     count, pp = batch.micro_batches, batch.pp
     made = np.maximum(count * longest, layers.fullest_s)
-    filled = (batch.schedule == _ONE_F_ONE_B) & (count > pp)
-    made = np.where(filled, np.maximum(made, 2 * whole_s + (count - pp - 1) * longest), made)
+    plain = batch.schedule == _ONE_F_ONE_B
+    made = np.where(plain & (count > pp), np.maximum(made, 2 * whole_s + (count - pp - 1) * longest), made)
+    made = np.where(plain & (count == pp), np.maximum(made, 2 * whole_s * count / (count + 1)), made)
+    back = longest_rank_s(batch, _backward(batch, layers))
+    made = np.where(plain, np.maximum(made, whole_s + (count - 1) * back), made)
     made = np.where(batch.schedule == _GPIPE, np.maximum(made, whole_s + (count - 1) * longest), made)
     return np.where(_WHOLE[batch.schedule], np.maximum(made, whole_s), made)
+
+
+def _backward(batch: PlanBatch, layers: Layers) -> Layers:
+    """Backward passes alone."""
+    back = layers.backward
+    whole = back.whole_s + batch.pp * back.send_s
+    return replace(
+        layers, layer_s=back.layer_s, first_s=back.first_s, last_s=back.last_s, sends_s=back.send_s, whole_s=whole
+    )
 
 
 def longest_rank_s(batch: PlanBatch, layers: Layers) -> FloatArray:
@@ -221,17 +138,6 @@ def longest_rank_s(batch: PlanBatch, layers: Layers) -> FloatArray:
     return np.asarray(np.maximum(low, (layers.whole_s / pp - layers.sends_s)) + layers.sends_s)
 
 
-def _alive(batch: PlanBatch, rank: IntArray) -> FloatArray:
-    """Micro-batches in flight on ranks of plans, [plans, ranks]."""
-    made = np.ones(rank.shape)
-    for index, schedule in enumerate(SCHEDULES):
-        rows = np.flatnonzero(batch.schedule == index)
-        if len(rows):
-            pp, vpp, count = (c[rows, None] for c in (batch.pp, batch.vpp, batch.micro_batches))
-            made[rows] = schedule.in_flight(pp, vpp, count, rank[rows])
-    return made
-
-
 def _room(
     context: Context, batch: PlanBatch, layers: Layers, full: Layers | None = None, covered: IntArray | None = None
 ) -> FloatArray:
@@ -247,7 +153,7 @@ def _room(
     made = np.zeros(len(batch))
     for pp in np.unique(batch.pp):
         rows = np.flatnonzero(batch.pp == pp)
-        alive = _alive(batch.take(rows), np.tile(np.arange(pp), (len(rows), 1)))
+        alive = alive_of(batch.take(rows), np.tile(np.arange(pp), (len(rows), 1)))
         room = context.problem.device.memory_bytes - layers.constant_bytes[rows, None]
         held = np.floor(room / (layers.state_bytes[rows, None] + alive * layers.saved_bytes[rows, None]) + 1e-9)
         one = layers.fits_one[rows, None]

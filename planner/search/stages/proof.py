@@ -137,7 +137,7 @@ def prove(
     """
     rows, _ = families_of(made.batch)
     families = Families(batch=made.batch.take(rows), key=made.key[rows], rows=rows)
-    tasks = tasks_of(made.context, families, freedom)
+    tasks = tasks_of(made.context, families, freedom, best_s)
     state = _State(best_s=best_s)
     try:
         stopped = _waves(made.context, families, tasks, state, limits, workers, on_wave)

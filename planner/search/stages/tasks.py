@@ -17,9 +17,10 @@ from shardwright.planner.cost.pricing import Context, price, tied_s
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.plans import ALL_LAYERS, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.shape import Shape
-from shardwright.planner.search.stages.bounds import Layers, layers_of, least_partial_s, least_step_s
+from shardwright.planner.search.stages.bounds import least_partial_s, least_step_s
 from shardwright.planner.search.stages.candidate import best_division, shape_of
 from shardwright.planner.search.stages.freedom import PARTIAL, Freedom, dividable
+from shardwright.planner.search.stages.layers import Layers, layers_of
 from shardwright.planner.search.stages.menu import most_layers
 from shardwright.planner.search.stages.rows import Chains
 
@@ -109,17 +110,17 @@ class Job:
     effort: float
 
 
-def tasks_of(context: Context, families: Families, freedom: Freedom) -> list[Task]:
-    """All tasks with a plan that could fit, by bound."""
+def tasks_of(context: Context, families: Families, freedom: Freedom, beat_s: float) -> list[Task]:
+    """All tasks with a plan that could fit, by bound; bounds are no tighter than it takes to leave out what cannot beat a step."""
     batch, key = families.batch, families.key
     divided = dividable(batch) & freedom.layers
-    least = least_step_s(context, batch, key, freedom.modes)
+    least = least_step_s(context, batch, key, freedom.modes, beat_s)
     counts = np.full(len(batch), ALL_LAYERS)
     tasks = []
     for at, mode in enumerate(freedom.modes):
         tasks += _grouped(families, mode, np.where(divided, least[at], np.inf), counts)
     if freedom.recompute:
-        some, counts = least_partial_s(context, batch, key)
+        some, counts = least_partial_s(context, batch, key, beat_s)
         tasks += _grouped(families, PARTIAL, np.where(divided | (batch.pp == 1), some, np.inf), counts)
     return sorted(tasks, key=lambda task: (task.bound_s, task.members, task.mode))
 
