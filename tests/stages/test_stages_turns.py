@@ -15,7 +15,7 @@ SIZES = [(2, 2, 2), (2, 3, 6), (3, 2, 3), (3, 2, 9), (4, 2, 8), (4, 3, 4), (6, 2
 
 
 def plan_of(pp, vpp, count):
-    columns = {name: 1 for name in PlanBatch.__slots__}
+    columns = dict.fromkeys(PlanBatch.__slots__, 1)
     columns |= {"pp": pp, "vpp": vpp, "micro_batches": count, "schedule": SCHEDULE_IDS.index("interleaved-1f1b")}
     return PlanBatch(**{name: np.array([value]) for name, value in columns.items()})
 
@@ -53,9 +53,7 @@ def test_no_division_takes_less(sizes, seed):
     passes[1] += again * held * np.tile(share, vpp)
     shape = Shape(schedule="interleaved-1f1b", pp=pp, vpp=vpp, micro_batches=count)
     steps = exact_step_s(shape, chunk_times(passes[0], passes[1], 0.0, pp=pp))
-    parts = [
-        Direction(layer_s=w[0], first_s=w[1], last_s=w[2], whole_s=total * w[0] + w[1] + w[2], send_s=w[3]) for w in ways
-    ]
+    parts = [Direction(layer_s=w[0], first_s=w[1], last_s=w[2], whole_s=total * w[0] + w[1] + w[2], send_s=w[3]) for w in ways]
     work = Work(
         total=total,
         forward=parts[0],

@@ -6,6 +6,8 @@ menu        every choice of one stage with its times, tail and memory
 rows        chains of dependent work: linear rows that no step undercuts, kept by shape
 program     one choice a stage, least longest row (CP-SAT)
 candidate   solve, price, add the chain that was longest, solve again
+layers      what layers of a family take and keep
+turns       the least step of interleaved pipelines, from chains of every rank
 bounds      the least step any division of a candidate could take, for all candidates of a scan at once
 proof       candidates in waves, best bound first, until the bound meets the best plan
 """

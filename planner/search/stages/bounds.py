@@ -6,12 +6,15 @@ add to their rank, S the whole model's pass, m = ⌈L / pp⌉, for each recomput
     some rank holds m layers            T >= M·m·a + what follows its last pass                       (one kind of layers)
     some rank takes t or longer         T >= M·t        t: least with Σ_r ⌊(t − e_r) / a⌋ >= L        whole layers, the head too
     1F1B, M > pp                        T >= 2·S + (M − pp − 1)·t
+    1F1B, M = pp                        T >= 2·S − t, and so 2·S·M / (M + 1)
+    1F1B                                T >= S + (M − 1)·b                                            b: as t, backward alone
     GPipe                               T >= S + (M − 1)·t
     without gradients apart             T >= S          one micro-batch there and back
 
-The third is the chain through the rank of t that waits for the ranks after it before its first and after its last
-micro-batch: (M − pp + i + 1)·t + P + 2·A with P >= S − A − t, A >= S − (i + 1)·t. Times hold the part of every exchange that
-nothing hides. A mode is left out where not even memory for the layers alone is there,
+The third and fourth are the chain through the rank of t that waits for the ranks after it before its first and after its last
+micro-batch: (M − pp + i + 1)·t + P + 2·A with P >= S − A − t, A >= S − (i + 1)·t. Those of interleaved
+pipelines are in `turns`. Times hold the part of every exchange that nothing hides. A mode is left out where not even memory for
+the layers alone is there,
 
     Σ_r ⌊(capacity − c) / (states + alive_r·saved)⌋ < L
 
@@ -36,7 +39,9 @@ _ONE_F_ONE_B, _GPIPE = SCHEDULE_IDS.index("1f1b"), SCHEDULE_IDS.index("gpipe")
 _WHOLE = np.array([not (schedule.splits_backward or schedule.folded) for schedule in SCHEDULES])
 
 
-def least_step_s(context: Context, batch: PlanBatch, key: IntArray, modes: tuple[int, ...], beat_s: float = np.inf) -> FloatArray:
+def least_step_s(
+    context: Context, batch: PlanBatch, key: IntArray, modes: tuple[int, ...], beat_s: float = np.inf
+) -> FloatArray:
     """No division takes less; infinite where none fits, [modes, families].
 
     Args:
@@ -57,23 +62,38 @@ def least_step_s(context: Context, batch: PlanBatch, key: IntArray, modes: tuple
     return made + tied_s(context, batch, key)
 
 
-def least_partial_s(
-    context: Context, batch: PlanBatch, key: IntArray, beat_s: float = np.inf
-) -> tuple[FloatArray, IntArray]:
+def least_partial_s(context: Context, batch: PlanBatch, key: IntArray, beat_s: float = np.inf) -> tuple[FloatArray, IntArray]:
     """The same with some layers of each stage recomputed, and the least count that could fit (0: none, or none does)."""
     least, count = np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64)
     for none, full in zip(layers_of(context, batch, key, 0), layers_of(context, batch, key, FULL), strict=True):
         needed = _least_count(context, batch, none, full)
-        longest = np.maximum(-(-none.total // batch.pp), 1)
-        covered = np.minimum(needed, longest)
-        again = np.maximum(full.layer_s - none.layer_s, 0.0)
-        fullest = batch.micro_batches * (longest * none.layer_s + covered * again)
-        timed = np.maximum(fullest, _times(batch, none, none.whole_s + covered * again))
-        if none.total == context.problem.graph.layers:
-            timed = least_turns_s(batch, _work(none, again, needed), timed, beat_s)
+        timed = least_with_s(context, batch, (none, full), needed, beat_s)
         least = np.maximum(least, np.where(needed <= none.total, timed, np.inf))
         count = np.maximum(count, np.minimum(needed, none.total))
     return least + tied_s(context, batch, key), count
+
+
+def least_with_s(
+    context: Context, batch: PlanBatch, layers: tuple[Layers, Layers], covered: IntArray, beat_s: float
+) -> FloatArray:
+    """No division takes less with so many layers of each rank recomputed, tied embeddings apart, [families].
+
+    Args:
+        context: for the model.
+        batch: one plan of each family.
+        layers: without recomputing, and with all recomputed.
+        covered: how many are.
+        beat_s: as of `least_step_s`.
+    """
+    none, full = layers
+    longest = np.maximum(-(-none.total // batch.pp), 1)
+    some = np.minimum(covered, longest)
+    again = np.maximum(full.layer_s - none.layer_s, 0.0)
+    fullest = batch.micro_batches * (longest * none.layer_s + some * again)
+    timed = np.maximum(fullest, _times(batch, none, none.whole_s + some * again))
+    if none.total == context.problem.graph.layers:
+        timed = least_turns_s(batch, _work(none, again, covered), timed, beat_s)
+    return np.asarray(timed)
 
 
 def _work(layers: Layers, again_s: FloatArray, covered: IntArray) -> Work:
@@ -115,9 +135,7 @@ def _backward(batch: PlanBatch, layers: Layers) -> Layers:
     """Backward passes alone."""
     back = layers.backward
     whole = back.whole_s + batch.pp * back.send_s
-    return replace(
-        layers, layer_s=back.layer_s, first_s=back.first_s, last_s=back.last_s, sends_s=back.send_s, whole_s=whole
-    )
+    return replace(layers, layer_s=back.layer_s, first_s=back.first_s, last_s=back.last_s, sends_s=back.send_s, whole_s=whole)
 
 
 def longest_rank_s(batch: PlanBatch, layers: Layers) -> FloatArray:

@@ -32,9 +32,9 @@ TOWARDS_EVEN = (0.0, 0.3, 0.6, 0.85)
 ACTIVE, ADDED = 24, 8
 """Rows of the first program beside two a rank, and rows of the pool added at once."""
 
-OPERATIONS, LOOKING, BUILDING, BUILT = 4.0e7, 0.0005, 0.003, 3e-7
-"""What counts as a deterministic second, as measured: operations of pipelines priced and traced; and seconds for the menu of a
-plan, for a program, and for a variable in a row of it."""
+OPERATIONS, LOOKING, BUILDING, BUILT, SOLVING = 2.0e7, 0.002, 0.008, 5e-7, 1.3
+"""What counts as a deterministic second, as measured to be about one of a core: operations of pipelines priced and traced; and
+seconds for the menu of a plan, for a program, for a variable in a row of it, and for one that the solver counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +117,9 @@ def _rounds(
     bound, work, programs, hint = 0.0, LOOKING * len(plans), 0, None
     seen: set[tuple[int, ...]] = set()
     while programs < ROUNDS and work < effort:
-        solved = solve(menu, active, min(limit_s, best[0]) - tied_s, effort=effort - work, hint=hint)
+        solved = solve(menu, active, min(limit_s, best[0]) - tied_s, effort=(effort - work) / SOLVING, hint=hint)
         programs, bound = programs + 1, max(bound, solved.bound_s)
-        work += solved.work + BUILDING + BUILT * solved.variables * solved.rows
+        work += SOLVING * solved.work + BUILDING + BUILT * solved.variables * solved.rows
         if solved.choices is None or bound + tied_s >= min(best[0], limit_s):
             break
         times = times_of(menu, solved.choices, shape)

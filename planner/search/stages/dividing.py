@@ -1,6 +1,6 @@
 """What a search adds to a scan: plans whose layers are divided freely, and the bound of all plans of the space.
 
-    search    until the gap is within 1 %, or for 10 deterministic seconds
+    search    until the gap is within 1 %, or for 16 deterministic seconds
     prove     until the gap is within 1e-4, for 300 deterministic seconds or until the time limit
 
 Each plan found joins the scan as one more row, priced as all others are, so that ranking, ties and output know no difference.
@@ -32,7 +32,7 @@ from shardwright.planner.search.stages.tasks import Divided
 GAPS = {"search": 0.0099, "prove": 9.9e-5}
 """Relative gap at which each effort is done, a little below what is promised."""
 
-SECONDS = {"search": 10.0, "prove": 300.0}
+SECONDS = {"search": 16.0, "prove": 300.0}
 """Deterministic seconds of each effort."""
 
 

@@ -37,7 +37,7 @@ from shardwright.planner.search.stages.tasks import (
 WAVE = 8
 """Tasks solved between two exchanges of what was found."""
 
-EFFORTS = (0.2, 1.0, 5.0, 25.0)
+EFFORTS = (0.4, 2.0, 10.0, 50.0)
 """Deterministic seconds of a task, each time it is taken up."""
 
 FINE = 1e-4
@@ -196,9 +196,9 @@ def _until(
         if not wave:
             return
         jobs = [_job(families, tasks[at], state, limits) for at in wave]
-        for at, solution in zip(wave, solved(jobs), strict=True):
+        for at, job, solution in zip(wave, jobs, solved(jobs), strict=True):
             state.learn(tasks[at], solution)
-            _again(queue, tasks, at, (1 - limits.gap) * state.best_s)
+            _again(queue, tasks, at, (1 - limits.gap) * state.best_s, done=solution.work < job.effort)
         if on_wave is not None:
             on_wave(state.best_s, min(task.bound_s for task in tasks))
 
@@ -208,13 +208,13 @@ def _reached(tasks: list[Task], state: _State, gap: float) -> bool:
     return all(task.bound_s >= (1 - gap) * state.best_s for task in tasks)
 
 
-def _again(queue: list[tuple[int, float, int]], tasks: list[Task], at: int, enough_s: float) -> None:
-    """Puts a task that is not done back into the queue; one of several families as a task for each."""
+def _again(queue: list[tuple[int, float, int]], tasks: list[Task], at: int, enough_s: float, *, done: bool) -> None:
+    """Puts a task whose bound is too low back into the queue; families apart where more effort would not help."""
     task = tasks[at]
     if task.bound_s >= enough_s or task.tries >= len(EFFORTS):
         return
     places = [at]
-    if len(task.members) > 1:
+    if len(task.members) > 1 and done:
         places = list(range(len(tasks), len(tasks) + len(task.members)))
         tasks.extend(apart(task))
         tasks[at] = replace(task, bound_s=np.inf)

@@ -1,8 +1,9 @@
 """What there is to solve: families of a scan, each in one recompute mode, with the bound of `bounds`.
 
-A family with a pipeline is solved by its program (`candidate`). Where some layers of each stage may be recomputed, every number
-of them that could beat the best is a program of its own, in ascending order: more recomputing never makes a bound smaller, so
-the first whose own bound is too large ends it. Without a pipeline, all numbers are priced.
+A family with a pipeline is solved by its program (`candidate`). Where any number of layers of each stage may be recomputed, one
+program with the least time and the most room of all numbers comes first. If that leaves a better plan possible, every number
+from none on is a program of its own: more recomputing never makes a bound smaller, so the first whose own bound is too large
+ends it. Without a pipeline, all numbers are priced.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from shardwright.planner.cost.pricing import Context, price, tied_s
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.plans import ALL_LAYERS, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.shape import Shape
-from shardwright.planner.search.stages.bounds import least_partial_s, least_step_s
+from shardwright.planner.search.stages.bounds import least_partial_s, least_step_s, least_with_s
 from shardwright.planner.search.stages.candidate import best_division, shape_of
 from shardwright.planner.search.stages.freedom import PARTIAL, Freedom, dividable
-from shardwright.planner.search.stages.layers import Layers, layers_of
+from shardwright.planner.search.stages.layers import layers_of
 from shardwright.planner.search.stages.menu import most_layers
 from shardwright.planner.search.stages.rows import Chains
+
+COUNTING = 0.01
+"""Deterministic seconds for the bounds of all counts of recomputed layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,7 @@ class Task:
 
     Attributes:
         members: indices of them.
-        mode: recompute choice; `PARTIAL` for some layers of each stage.
+        mode: recompute choice; `PARTIAL` for any number of layers of each stage, none too where that fits.
         least: the least count of layers recomputed that could fit, under `PARTIAL`.
         bound_s: no plan of it takes less.
         tries: how often it was solved.
@@ -111,17 +115,21 @@ class Job:
 
 
 def tasks_of(context: Context, families: Families, freedom: Freedom, beat_s: float) -> list[Task]:
-    """All tasks with a plan that could fit, by bound; bounds are no tighter than it takes to leave out what cannot beat a step."""
+    """All tasks with a plan that could fit, by bound; bounds are taken no further than a step to beat."""
     batch, key = families.batch, families.key
     divided = dividable(batch) & freedom.layers
     least = least_step_s(context, batch, key, freedom.modes, beat_s)
     counts = np.full(len(batch), ALL_LAYERS)
     tasks = []
     for at, mode in enumerate(freedom.modes):
-        tasks += _grouped(families, mode, np.where(divided, least[at], np.inf), counts)
+        if mode or not freedom.recompute:
+            tasks += _grouped(families, mode, np.where(divided, least[at], np.inf), counts)
     if freedom.recompute:
         some, counts = least_partial_s(context, batch, key, beat_s)
-        tasks += _grouped(families, PARTIAL, np.where(divided | (batch.pp == 1), some, np.inf), counts)
+        none = least[freedom.modes.index(0)] if 0 in freedom.modes else np.full(len(batch), np.inf)
+        counts = np.where(np.isfinite(none), 0, counts)
+        some = np.where(divided, np.minimum(some, none), np.where(batch.pp == 1, some, np.inf))
+        tasks += _grouped(families, PARTIAL, some, counts)
     return sorted(tasks, key=lambda task: (task.bound_s, task.members, task.mode))
 
 
@@ -172,9 +180,16 @@ def solve_task(context: Context, families: Families, job: Job) -> Solution:
     least = _recomputing(plans, FULL if job.task.least else 0, job.task.least or ALL_LAYERS)
     both = PlanBatch.joined((least, _recomputing(plans, FULL, ALL_LAYERS)))
     relaxed = _division(context, both, np.tile(key, 2), np.tile(rows, 2), job)
-    if relaxed.bound_s >= job.limit_s or len(at) > 1:
+    if relaxed.bound_s >= job.limit_s or len(at) > 1 or relaxed.work >= job.effort:
         return relaxed
-    return _counts(context, plans, key, rows, replace(job, effort=max(job.effort - relaxed.work, 0.0)))
+    best = job.limit_s if relaxed.plan is None else relaxed.plan.step_s
+    chains = job.chains
+    if relaxed.rows is not None and relaxed.rows.size:
+        chains = chains.with_rows(relaxed.rows) if chains else Chains(counts=relaxed.rows)
+    rest = replace(job, limit_s=best, chains=chains, effort=job.effort - relaxed.work)
+    counted = _counts(context, plans, key, rows, rest)
+    bound = max(relaxed.bound_s, counted.bound_s)
+    return replace(_joined(relaxed, counted), bound_s=bound)
 
 
 def _recomputing(plans: PlanBatch, mode: int, layers: int) -> PlanBatch:
@@ -206,16 +221,22 @@ def _division(context: Context, plans: PlanBatch, key: IntArray, rows: IntArray,
 
 def _counts(context: Context, plan: PlanBatch, key: IntArray, rows: IntArray, job: Job) -> Solution:
     """Every count of recomputed layers that could beat the limit."""
-    none, full = layers_of(context, plan, key, 0)[0], layers_of(context, plan, key, FULL)[0]
     vpp, task = int(plan.vpp[0]), job.task
-    best, limit, bound = Solution(plan=None, bound_s=np.inf), job.limit_s, np.inf
-    for count in range(max(-(-task.least // vpp), 1) * vpp, context.problem.graph.layers, vpp):
-        own = max(_least_with(context, plan, none, full, count), task.bound_s)
-        if own >= limit or count > most_layers(context, plan, key, limit) or best.work >= job.effort:
-            bound = min(bound, limit if count > most_layers(context, plan, key, limit) else own)
+    counts = np.arange(-(-task.least // vpp) * vpp, context.problem.graph.layers, vpp)
+    batch = plan.take(np.zeros(len(counts), dtype=np.int64))
+    keys = np.repeat(key, len(counts))
+    layers = (layers_of(context, batch, keys, 0)[0], layers_of(context, batch, keys, FULL)[0])
+    tied = float(tied_s(context, plan, key)[0])
+    least = np.maximum(tied + least_with_s(context, batch, layers, counts, job.limit_s - tied), task.bound_s)
+    best, limit, bound = Solution(plan=None, bound_s=np.inf, work=COUNTING), job.limit_s, np.inf
+    for count, own in zip(counts.tolist(), least.tolist(), strict=True):
+        beyond = count > most_layers(context, plan, key, limit)
+        if own >= limit or beyond or best.work >= job.effort:
+            bound = min(bound, limit if beyond else own)
             break
         one = replace(job, limit_s=limit, effort=job.effort - best.work)
-        made = _division(context, _recomputing(plan, FULL, count), key, rows, one)
+        some = _recomputing(plan, FULL, count) if count else _recomputing(plan, 0, ALL_LAYERS)
+        made = _division(context, some, key, rows, one)
         bound = min(bound, max(made.bound_s, own))
         limit = min(limit, made.plan.step_s) if made.plan else limit
         best = _joined(best, made)
@@ -234,13 +255,6 @@ def _joined(one: Solution, other: Solution) -> Solution:
         programs=one.programs + other.programs,
         variables=max(one.variables, other.variables),
     )
-
-
-def _least_with(context: Context, plan: PlanBatch, none: Layers, full: Layers, count: int) -> float:
-    """No division takes less with so many layers recomputed on each stage."""
-    longest = -(-context.problem.graph.layers // int(plan.pp[0]))
-    again = max(float(full.layer_s[0] - none.layer_s[0]), 0.0)
-    return float(plan.micro_batches[0] * (longest * none.layer_s[0] + min(count, longest) * again))
 
 
 def _single_stage(context: Context, plan: PlanBatch, key: IntArray, row: int, job: Job) -> Solution:
