@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from shardwright.hardware.cluster import MAX_GPUS, MAX_GPUS_PER_NODE
 
@@ -89,13 +89,14 @@ class CalibrationFile(_Record):
     kind: Literal["calibration"] = "calibration"
     name: Annotated[str, Field(min_length=1, max_length=200)]
     node: dict[str, Any] | None = Field(description="the machine; null: that of the cluster it is used for")
-    measured: Annotated[list[Measured], Field(max_length=10_000)]
     site: Site | None = Field(default=None, description="null or absent: no steps were measured")
+    measured: Annotated[list[Measured], Field(max_length=10_000)]
     fits: list[Fit] = Field(default=[], description="for the reader: prices use `measured`")
     warnings: list[str] = []
 
-    @model_validator(mode="after")
-    def _something(self) -> CalibrationFile:
-        if not self.measured and self.site is None:
+    @field_validator("measured")
+    @classmethod
+    def _something(cls, measured: list[Measured], known: ValidationInfo) -> list[Measured]:
+        if not measured and known.data.get("site") is None:
             raise ValueError("neither measured collectives nor a site")
-        return self
+        return measured
