@@ -4,6 +4,7 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from shardwright.planner.search import run
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.space import declare, enumerate_legal
 from shardwright.planner.search.stages import proof
+from shardwright.planner.search.stages.clock import Clock
 from shardwright.planner.search.stages.menu import layer_range
+from shardwright.planner.search.stages.tasks import solve_task
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,6 +121,33 @@ def test_without_time_the_gap_is_honest():
     assert made["stopped"] == "time_limit"
     assert made["gap"] > 1e-4
     assert made["best_step_time_s"] == pytest.approx(searched("dense", effort="scan")["search"]["best_step_time_s"])
+
+
+def test_a_program_is_not_begun_once_the_time_is_over(monkeypatch):
+    solved = []
+
+    def late(context, families, job):
+        solved.append(solve_task(context, families, replace(job, clock=Clock(deadline=0.0))))
+        return solved[-1]
+
+    monkeypatch.setattr(proof, "solve_task", late)
+    made = searched("dense", effort="prove")["search"]
+    assert solved
+    assert {solution.programs for solution in solved} == {0}
+    assert made["lower_bound_step_time_s"] <= result_of("dense")["search"]["best_step_time_s"]
+
+
+def test_the_time_limit_reaches_the_tasks(monkeypatch):
+    clocks = []
+
+    def noted(context, families, job):
+        clocks.append(job.clock)
+        return solve_task(context, families, job)
+
+    monkeypatch.setattr(proof, "solve_task", noted)
+    searched("dense", effort="prove", time_limit_s=30.0)
+    assert clocks
+    assert all(0 < clock.left_s <= 30.0 for clock in clocks)
 
 
 def test_interrupted_it_shows_the_best_so_far(monkeypatch):

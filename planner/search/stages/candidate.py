@@ -19,6 +19,7 @@ from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.schedules.timing import ChunkTimes, chunk_times
+from shardwright.planner.search.stages.clock import ENDLESS, Clock
 from shardwright.planner.search.stages.menu import Menu, menu_of
 from shardwright.planner.search.stages.program import coefficients, solve
 from shardwright.planner.search.stages.rows import Chains, first_chains, longest
@@ -81,6 +82,7 @@ def best_division(
     tied_s: float = 0.0,
     chains: Chains | None = None,
     effort: float = 1.0,
+    clock: Clock = ENDLESS,
 ) -> Found:
     """The best division of the layers of one plan that fits and takes less than a limit.
 
@@ -92,6 +94,7 @@ def best_division(
         tied_s: what the plan's step takes beyond its pipeline (tied embeddings).
         chains: rows known for its shape.
         effort: deterministic seconds at most.
+        clock: wall-clock time that is left.
     """
     none = np.zeros((0, 0))
     menu, plan = menu_of(context, plans, key, limit_s - tied_s), plans.take(np.zeros(1, dtype=np.int64))
@@ -103,21 +106,22 @@ def best_division(
         longest = np.bincount(menu.chunk, weights=menu.forward_s + menu.input_s + menu.weight_s)
         limit_s = tied_s + float(longest.sum() * (shape.micro_batches + shape.pp) + menu.tail_s.max())
     made = chains or first_chains(shape, *(float(np.median(t)) for t in (menu.forward_s, menu.input_s, menu.weight_s)))
-    return _rounds(context, plans, key, menu, made, (limit_s, tied_s, effort))
+    return _rounds(context, plans, key, menu, made, (limit_s, tied_s, effort, clock))
 
 
 def _rounds(
-    context: Context, plans: PlanBatch, key: IntArray, menu: Menu, chains: Chains, limits: tuple[float, float, float]
+    context: Context, plans: PlanBatch, key: IntArray, menu: Menu, chains: Chains, limits: tuple[float, float, float, Clock]
 ) -> Found:
     """Solves, prices and adds rows until the bound meets the best."""
-    limit_s, tied_s, effort = limits
+    limit_s, tied_s, effort, clock = limits
     shape, pool = shape_of(plans), chains
     active = _first_rows(menu, pool)
     best: tuple[float, tuple[int, ...] | None, int] = (np.inf, None, 0)
     bound, work, programs, hint = 0.0, LOOKING * len(plans), 0, None
     seen: set[tuple[int, ...]] = set()
-    while programs < ROUNDS and work < effort:
-        solved = solve(menu, active, min(limit_s, best[0]) - tied_s, effort=(effort - work) / SOLVING, hint=hint)
+    while programs < ROUNDS and work < effort and not clock.expired:
+        beat_s, left = min(limit_s, best[0]) - tied_s, (effort - work) / SOLVING
+        solved = solve(menu, active, beat_s, effort=left, hint=hint, clock=clock)
         programs, bound = programs + 1, max(bound, solved.bound_s)
         work += SOLVING * solved.work + BUILDING + BUILT * solved.variables * solved.rows
         if solved.choices is None or bound + tied_s >= min(best[0], limit_s):

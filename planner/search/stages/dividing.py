@@ -10,7 +10,6 @@ and all plans where the target or the user leaves no division free.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from shardwright.planner.search.finalists import least_s
 from shardwright.planner.search.ranking import best_step_s
 from shardwright.planner.search.scan import Scan
 from shardwright.planner.search.space import Space
+from shardwright.planner.search.stages.clock import Clock
 from shardwright.planner.search.stages.freedom import Freedom, covered, freedom_of
 from shardwright.planner.search.stages.proof import Limits, Proof, prove
 from shardwright.planner.search.stages.tasks import Divided
@@ -99,7 +99,7 @@ def divide(
         gap=GAPS[effort],
         effort=SECONDS[effort] if seconds is None else seconds,
         fine=FINE_SECONDS,
-        expired=lambda: deadline is not None and time.monotonic() >= deadline,
+        clock=Clock(deadline=deadline),
     )
     proof = prove(made, freedom, np.inf if best is None else best, limits, workers=workers, on_wave=on_wave)
     others = float(np.where(made.fits & ~covered(made.batch, freedom), least_s(made), np.inf).min(initial=np.inf))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.search.stages.clock import ENDLESS, Clock
 from shardwright.planner.search.stages.menu import Menu
 from shardwright.planner.search.stages.rows import Chains
 
@@ -62,7 +63,9 @@ def coefficients(menu: Menu, chains: Chains) -> tuple[FloatArray, FloatArray]:
     return made + tail[:, menu.ranks[menu.chunk]] * menu.tail_s, np.zeros((len(made), 0))
 
 
-def solve(menu: Menu, chains: Chains, limit_s: float, *, effort: float, hint: IntArray | None = None) -> Solved:
+def solve(
+    menu: Menu, chains: Chains, limit_s: float, *, effort: float, hint: IntArray | None = None, clock: Clock = ENDLESS
+) -> Solved:
     """Solves the program.
 
     Args:
@@ -71,6 +74,7 @@ def solve(menu: Menu, chains: Chains, limit_s: float, *, effort: float, hint: In
         limit_s: solutions of less are looked for.
         effort: deterministic seconds at most.
         hint: choices of a known division.
+        clock: wall-clock time that is left.
     """
     from ortools.sat.python import cp_model
 
@@ -93,6 +97,8 @@ def solve(menu: Menu, chains: Chains, limit_s: float, *, effort: float, hint: In
     solver.parameters.random_seed = 0
     solver.parameters.catch_sigint_signal = False  # its handler would leave the one that kills behind
     solver.parameters.max_deterministic_time = effort
+    if clock.deadline is not None:
+        solver.parameters.max_time_in_seconds = clock.left_s
     status = solver.solve(model)
     finished = status in {cp_model.OPTIMAL, cp_model.INFEASIBLE}
     known = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}

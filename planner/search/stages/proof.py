@@ -20,6 +20,7 @@ import numpy as np
 from shardwright.planner.cost.pricing import Context
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.search.scan import Scan
+from shardwright.planner.search.stages.clock import ENDLESS, Clock
 from shardwright.planner.search.stages.freedom import Freedom, families_of
 from shardwright.planner.search.stages.rows import Chains
 from shardwright.planner.search.stages.tasks import (
@@ -55,13 +56,13 @@ class Limits:
         gap: relative gap at which the search is done.
         effort: deterministic seconds in all.
         fine: deterministic seconds up to which to go on to `FINE` when the gap is reached.
-        expired: whether the wall clock says so; asked between waves.
+        clock: wall-clock time that is left.
     """
 
     gap: float
     effort: float
     fine: float = 0.0
-    expired: Callable[[], bool] = lambda: False
+    clock: Clock = ENDLESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,7 @@ def _waves(
             _until(families, tasks, state, replace(limits, gap=FINE, effort=limits.fine), solved, on_wave)
     if reached:
         return None
-    return "time_limit" if limits.expired() else "effort_limit"
+    return "time_limit" if limits.clock.expired else "effort_limit"
 
 
 def _until(
@@ -191,7 +192,7 @@ def _until(
     """Solves waves until no task is left below the gap, or the limits are met."""
     queue = [(0, task.bound_s, at) for at, task in enumerate(tasks)]
     heapq.heapify(queue)
-    while state.work < limits.effort and not limits.expired():
+    while state.work < limits.effort and not limits.clock.expired:
         wave = _next_wave(queue, tasks, limits.gap, state)
         if not wave:
             return
@@ -238,4 +239,5 @@ def _job(families: Families, task: Task, state: _State, limits: Limits) -> Job:
     loose = shape is not None and shape.vpp > 1 and np.isfinite(state.best_s)
     limit = (1 - limits.gap) * state.best_s if loose else state.best_s
     chains = state.chains.get(shape) if shape is not None else None
-    return Job(task=task, limit_s=limit, chains=chains, effort=min(EFFORTS[min(task.tries, len(EFFORTS) - 1)], limits.effort))
+    effort = min(EFFORTS[min(task.tries, len(EFFORTS) - 1)], limits.effort)
+    return Job(task=task, limit_s=limit, chains=chains, effort=effort, clock=limits.clock)

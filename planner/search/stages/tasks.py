@@ -20,6 +20,7 @@ from shardwright.planner.plans import ALL_LAYERS, FloatArray, IntArray, PlanBatc
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.search.stages.bounds import least_partial_s, least_step_s, least_with_s
 from shardwright.planner.search.stages.candidate import best_division, shape_of
+from shardwright.planner.search.stages.clock import ENDLESS, Clock
 from shardwright.planner.search.stages.freedom import PARTIAL, Freedom, dividable
 from shardwright.planner.search.stages.layers import layers_of
 from shardwright.planner.search.stages.menu import most_layers
@@ -106,12 +107,14 @@ class Job:
         limit_s: step to beat.
         chains: rows known for its shape.
         effort: deterministic seconds at most.
+        clock: wall-clock time that is left.
     """
 
     task: Task
     limit_s: float
     chains: Chains | None
     effort: float
+    clock: Clock = ENDLESS
 
 
 def tasks_of(context: Context, families: Families, freedom: Freedom, beat_s: float) -> list[Task]:
@@ -180,7 +183,7 @@ def solve_task(context: Context, families: Families, job: Job) -> Solution:
     least = _recomputing(plans, FULL if job.task.least else 0, job.task.least or ALL_LAYERS)
     both = PlanBatch.joined((least, _recomputing(plans, FULL, ALL_LAYERS)))
     relaxed = _division(context, both, np.tile(key, 2), np.tile(rows, 2), job)
-    if relaxed.bound_s >= job.limit_s or len(at) > 1 or relaxed.work >= job.effort:
+    if relaxed.bound_s >= job.limit_s or len(at) > 1 or relaxed.work >= job.effort or job.clock.expired:
         return relaxed
     best = job.limit_s if relaxed.plan is None else relaxed.plan.step_s
     chains = job.chains
@@ -200,7 +203,7 @@ def _recomputing(plans: PlanBatch, mode: int, layers: int) -> PlanBatch:
 def _division(context: Context, plans: PlanBatch, key: IntArray, rows: IntArray, job: Job) -> Solution:
     """The best division of some plans of one pipeline."""
     tied = float(tied_s(context, plans, key).min())
-    found = best_division(context, plans, key, job.limit_s, tied_s=tied, chains=job.chains, effort=job.effort)
+    found = best_division(context, plans, key, job.limit_s, tied_s=tied, chains=job.chains, effort=job.effort, clock=job.clock)
     made = None
     if found.chunks is not None:
         which = found.which
@@ -231,7 +234,7 @@ def _counts(context: Context, plan: PlanBatch, key: IntArray, rows: IntArray, jo
     best, limit, bound = Solution(plan=None, bound_s=np.inf, work=COUNTING), job.limit_s, np.inf
     for count, own in zip(counts.tolist(), least.tolist(), strict=True):
         beyond = count > most_layers(context, plan, key, limit)
-        if own >= limit or beyond or best.work >= job.effort:
+        if own >= limit or beyond or best.work >= job.effort or job.clock.expired:
             bound = min(bound, limit if beyond else own)
             break
         one = replace(job, limit_s=limit, effort=job.effort - best.work)
