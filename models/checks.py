@@ -63,15 +63,17 @@ def text(value: object, key: str, limit: int = 2000) -> str:
 
 
 def name_text(value: object, key: str, limit: int = 200) -> str:
-    """A name that can be printed: a text of at most `limit` characters, none of them a control character.
+    """A name: a text of at most `limit` characters that are not all blank.
+
+    Any character may stand in it: what writes it quotes it (`emit`, HTML), what shows it on a screen writes control
+    characters out.
 
     Raises:
         InvalidValueError: anything else.
     """
     given = text(value, key, limit)
-    if not given.strip() or not given.isprintable():
-        message = f"{key} is {shown(value)}" if given.strip() else f"{key} is empty"
-        raise InvalidValueError(message, where=key, hint="give a name without control characters")
+    if not given.strip():
+        raise InvalidValueError(f"{key} is empty", where=key, hint="give a name")
     return given
 
 
