@@ -61,7 +61,7 @@ NOT_IN_CORE: Mapping[str, str] = {
         (
             "megatron-graphs-dropout", "megatron-graphs-moe", "megatron-graphs-recompute", "megatron-linear-cp",
             "megatron-linear-heads", "megatron-mla-rope", "megatron-offload-fine", "megatron-offload-modules",
-            "megatron-cp-heads", "megatron-recompute-fp8", "megatron-optimizer-dtypes", "megatron-precision-aware",
+            "megatron-cp-heads", "cp-heads", "megatron-recompute-fp8", "megatron-optimizer-dtypes", "megatron-precision-aware",
         ),
         _DEVICE,
     ),
@@ -73,6 +73,7 @@ NOT_IN_CORE: Mapping[str, str] = {
         _DEGREES,
     ),
     **dict.fromkeys(("layers-stages", "expert-sequence", "virtual-stages"), _ARITHMETIC),
+    **dict.fromkeys(("graph-axes", "megatron-graph"), "about models read from graph files, which Megatron does not know"),
 }  # fmt: skip
 
 CORE_REASONS: Mapping[str, str] = {
