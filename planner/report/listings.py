@@ -160,7 +160,7 @@ def _stacks() -> list[dict[str, Any]]:
     from shardwright.planner.stacks import load_stack, stack_ids
 
     found = [load_stack(stack_id) for stack_id in stack_ids()]
-    return [{"id": s.id, "framework": s.framework, "description": s.description} for s in found]
+    return [{"id": s.id, "framework": s.framework, "released": s.released, "description": s.description} for s in found]
 
 
 def _stack(name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Each number in a profile says where it comes from in the profile's own `sources`
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
@@ -62,6 +63,7 @@ class StackProfile:
         sequence_parallel: whether sequence parallelism is on by default when tp > 1.
         flops_convention: how the stack's own MFU counts attention: full or causal.
         aliases: names of frameworks and releases this profile describes.
+        released: year and month of the (first) release it describes, as 2024-07; None where nobody knows.
         sources: where each number comes from.
     """
 
@@ -113,6 +115,7 @@ class StackProfile:
     sequence_parallel: bool
     flops_convention: str
     aliases: tuple[str, ...]
+    released: str | None
     sources: Mapping[str, str]
 
     @property
@@ -140,8 +143,11 @@ FRACTIONS = frozenset(
 LEAST: Mapping[str, float] = {"moe_load_imbalance": 1.0}
 """Fields that cannot be as small as 0."""
 
-ADDED: Mapping[str, float] = {"moe_load_imbalance": 1.0}
+ADDED: Mapping[str, Any] = {"moe_load_imbalance": 1.0, "released": None}
 """What holds for profiles saved before a field was added."""
+
+MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])")
+"""Year and month of a release."""
 
 MOST = 1e12
 """No number of a profile is larger (bytes of a buffer are the largest)."""
@@ -197,6 +203,7 @@ def stack_from_dict(data: Mapping[str, Any]) -> StackProfile:
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     for field in fields(StackProfile):
         _check(field.name, str(field.type), made[field.name])
+    _check_month("stack.released", made["released"])
     return StackProfile(**made)
 
 
@@ -224,6 +231,11 @@ def _check(name: str, kind: str, value: object) -> None:
         raise InvalidValueError(f"{where} is no mapping", where=where, hint="give a mapping of names to text")
 
 
+def _check_month(where: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str) and MONTH.fullmatch(value)):
+        raise InvalidValueError(f"{where} is {value!r}", where=where, hint="give year and month, as 2024-07")
+
+
 def stack_for(framework_name: str) -> str | None:
     """Id of the profile that lists the longest alias found at the start of a framework name, or None."""
     name = framework_name.lower()
@@ -237,10 +249,10 @@ def stack_for(framework_name: str) -> str | None:
 
 
 def _inherited(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the profile named by `extends`, overlaid by this one's own; aliases are never inherited."""
+    """The fields of the profile named by `extends`, overlaid by this one's own; aliases and release are never inherited."""
     parent = data.pop("extends", None)
     if parent is None:
         return data
     base = load_stack(parent)
     merged = {f.name: getattr(base, f.name) for f in fields(base)}
-    return merged | {"aliases": []} | data | {"sources": dict(base.sources) | data.get("sources", {})}
+    return merged | {"aliases": [], "released": None} | data | {"sources": dict(base.sources) | data.get("sources", {})}

@@ -1,9 +1,15 @@
 """Stack profiles are complete, say where their numbers come from, and are found by the framework names people write."""
 
+import re
+from dataclasses import asdict
+from importlib import resources
+
 import pytest
 
+from shardwright.documents import parse_yaml
+from shardwright.errors import InvalidValueError
 from shardwright.hardware.kernels import fit_ids, load_fit
-from shardwright.planner.stacks import DEFAULT_STACKS, load_stack, stack_for, stack_ids
+from shardwright.planner.stacks import DEFAULT_STACKS, load_stack, stack_for, stack_from_dict, stack_ids
 
 MEASURED = (
     "kernels_per_layer", "host_s_per_kernel", "elementwise_factor", "tp_exposed", "ep_exposed", "cp_hidden", "p2p_exposed",
@@ -50,6 +56,26 @@ def test_every_departure_from_the_parent_has_a_source(stack_id):
         if getattr(stack, name) != getattr(base, name):
             mentioned = name in stack.sources or (name == "attention_backend" and "score_bytes" in stack.sources)
             assert mentioned, f"{stack_id}: {name} has no source"
+
+
+@pytest.mark.parametrize("stack_id", stack_ids())
+def test_every_profile_says_when_what_it_describes_was_released(stack_id):
+    file = resources.files("shardwright.planner.stacks").joinpath(f"{stack_id}.yaml")
+    own = parse_yaml(file.read_text(encoding="utf-8"), stack_id).data
+    assert load_stack(stack_id).released == own["released"], "a release is never inherited"
+    assert re.fullmatch(r"20\d\d-\d\d", own["released"])
+    assert len(own["sources"]["released"]) > 10
+
+
+@pytest.mark.parametrize("value", ["2024", "2024-13", "July 2024", 202407, True])
+def test_a_release_is_a_year_and_a_month(value):
+    with pytest.raises(InvalidValueError, match=r"stack\.released"):
+        stack_from_dict(asdict(load_stack("megatron-core")) | {"released": value})
+
+
+def test_profiles_saved_before_releases_were_stated_can_be_read():
+    saved = {name: value for name, value in asdict(load_stack("torchtitan")).items() if name != "released"}
+    assert stack_from_dict(saved).released is None
 
 
 def test_aliases_belong_to_one_profile():
