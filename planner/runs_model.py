@@ -34,6 +34,10 @@ SIZE_TOLERANCE = 0.02
 LORA_RANK, LORA_TARGETS = 16, "attention"
 """Adapters of runs that do not describe theirs: those of the MLPerf Training benchmark (llama2_70b_lora)."""
 
+FUSED_LORA_TARGETS = "qkv+out_proj"
+"""The same in stacks that keep the three projections as one product: one adapter for it (Megatron-Core's linear_qkv and
+linear_proj; `target_modules` attention of NeMo, mlcommons/training_results_v5.1)."""
+
 LAYER_TOLERANCE = 0.04
 """A layer count is rounded to the pipeline's multiple if that moves it by no more than this."""
 
@@ -69,31 +73,32 @@ class RunModel:
     lora: str | None = None
 
 
-def model_of(row: RunRow, *, vocab: int | None = None) -> RunModel:
+def model_of(row: RunRow, *, vocab: int | None = None, fused_qkv: bool = False) -> RunModel:
     """The model of a row.
 
     Args:
         row: the run.
         vocab: vocabulary where the row states none (None: the family's).
+        fused_qkv: whether the stack keeps the projections of attention as one product, which then gets one adapter.
 
     Raises:
         UnsupportedError: adapters on quantised weights, a hybrid, or a shape that cannot be known.
         ShardwrightError: columns that cannot both hold.
     """
-    lora, adapters = _lora(row)
+    lora, adapters = _lora(row, FUSED_LORA_TARGETS if fused_qkv else LORA_TARGETS)
     spec, defaults = _preset_spec(row) or _family_spec(row, vocab)
     return RunModel(graph=_graph(spec), defaults=defaults + adapters, lora=lora)
 
 
-def _lora(row: RunRow) -> tuple[str | None, tuple[str, ...]]:
+def _lora(row: RunRow, targets: str) -> tuple[str | None, tuple[str, ...]]:
     """Adapters of a row whose model says that only they are trained: on attention, of the rank its notes state."""
     if not is_lora(row.model):
         return None, ()
     if "qlora" in row.model.lower() or "peft" in row.model.lower():
         raise UnsupportedError("adapters of an unknown kind, or on quantised weights (QLoRA), are not modelled")
     rank = lora_rank(row.notes)
-    made = f"rank={rank or LORA_RANK},targets={LORA_TARGETS}"
-    return made, (f"lora.targets={LORA_TARGETS}", *(() if rank else (f"lora.rank={LORA_RANK}",)))
+    made = f"rank={rank or LORA_RANK},targets={targets}"
+    return made, (f"lora.targets={targets}", *(() if rank else (f"lora.rank={LORA_RANK}",)))
 
 
 def dense_parameters(shape: Shape) -> float:

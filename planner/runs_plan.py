@@ -235,11 +235,21 @@ def recompute_of(row: RunRow, stack: StackProfile) -> tuple[Recompute, tuple[str
         return found, (f"recompute={mode}",)
     if re.match(r"none|no\b|off\b|false", text):
         return Recompute(mode="none"), ()
+    counted = re.match(r"full:\w+:(\d+|none) ?layers", text)
+    if counted:
+        return _counted(counted.group(1), row, blanks_of(stack).full_share)
     if re.match(r"full|yes|on\b|true|uniform|block|all\b", text):
         return Recompute(mode="full"), ()
     if "selective" in text:
         return _selective(text, row, stack), ()
     raise UnsupportedError(f"the recompute {row.recompute[:40]!r} is not known")
+
+
+def _counted(count: str, row: RunRow, usual: float) -> tuple[Recompute, tuple[str, ...]]:
+    """Megatron's granularity, method and layers of a stage (`full:block:21layers`); `none` where the count is not known."""
+    if count != "none" and row.layers:
+        return Recompute(mode="full", layer_share=min(int(count) * (row.pp or 1) / row.layers, 1.0)), ()
+    return Recompute(mode="full", layer_share=usual), (f"recompute.layer_share={usual:g}",)
 
 
 def _selective(text: str, row: RunRow, stack: StackProfile) -> Recompute:

@@ -44,6 +44,7 @@ class Blanks:
         seq_len: tokens a sequence; None where a run without one cannot be priced.
         vocab: rows of the embedding; None for the model family's.
         low_precision: the newest precision below 16 bits that the device has, where the column is blank.
+        full_share: share of the layers that are recomputed where full recomputing is named without the count it takes.
     """
 
     recompute: str = "none"
@@ -52,6 +53,7 @@ class Blanks:
     seq_len: int | None = None
     vocab: int | None = None
     low_precision: bool = False
+    full_share: float = 1.0
 
 
 _BY_SIZE = ((10e9, 4), (100e9, 2), (float("inf"), 1))
@@ -68,9 +70,11 @@ BLANKS: Mapping[str, Blanks] = {
     "internevo": Blanks(seq_len=2048),
     "nanotron": Blanks(seq_len=4096, vocab=131_072),
     "mlperf-nemo": Blanks(low_precision=True),
-    "megatron-core-rocm": Blanks(low_precision=True),
+    "megatron-core-rocm": Blanks(low_precision=True, full_share=21 / 80),
 }
-"""By profile; a profile that is not listed has the defaults of `Blanks`."""
+"""By profile; a profile that is not listed has the defaults of `Blanks`. On ROCm the published configurations with full
+recomputing recompute the first 21 of 80 layers (ACG, ACM and ACL of MI300X, mlcommons/training_results_v5.0 and v5.1: AMD, Krai,
+MangoBoost)."""
 
 
 def blanks_of(stack: StackProfile) -> Blanks:

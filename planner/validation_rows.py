@@ -93,7 +93,7 @@ def read_run(row: RunRow, options: PricingOptions) -> Run:
     cluster, blocks = cluster_of(row)
     stack, notes = _stack(row, cluster, options)
     row, more = _with_sequence(row, stack)
-    model = model_of(row, vocab=blanks_of(stack).vocab)
+    model = model_of(row, vocab=blanks_of(stack).vocab, fused_qkv=stack.framework == "megatron")
     notes += blocks + more + model.defaults + _offload(row)
     dp = data_parallel(row)
     batch, from_batch = batch_of(row, stack, model.graph.parameters, dp)

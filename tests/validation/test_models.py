@@ -1,11 +1,15 @@
 """From shape columns to an architecture."""
 
+from dataclasses import replace
+
 import pytest
 from rows import row
 
 from shardwright.errors import ShardwrightError, UnsupportedError
+from shardwright.planner.problem import PricingOptions
 from shardwright.planner.runs_families import family_of, is_hybrid, is_lora, lora_rank
 from shardwright.planner.runs_model import model_of, preset_name
+from shardwright.planner.validation_rows import read_run
 
 BLANK = {"layers": None, "hidden": None, "ffn": None, "heads": None, "kv_heads": None, "head_dim": None, "vocab": None}
 
@@ -127,3 +131,13 @@ def test_names():
     assert lora_rank("LoRA fine-tune; rank 0 of 16 failed") is None
     assert is_hybrid("Nemotron-H-8B")
     assert not is_hybrid("Nemotron-4-340B")
+
+
+def test_adapters_are_one_for_a_fused_projection():
+    lora = row(model="Llama-2-7B [lora]")
+    fused, apart = model_of(lora, fused_qkv=True), model_of(lora)
+    assert "targets=qkv+out_proj" in fused.lora
+    assert "targets=attention" in apart.lora
+    for framework, targets in (("NeMo/Megatron-Core (NeMo 24.07)", "qkv+out_proj"), ("Paxml/JAX-Toolbox", "attention")):
+        read = read_run(replace(lora, framework=framework), PricingOptions())
+        assert f"lora.targets={targets}" in read.defaults

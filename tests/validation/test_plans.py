@@ -225,3 +225,17 @@ def test_unknown_frameworks_are_told_by_how_they_shard(cells, stack):
 
 def test_blanks_of_unlisted_profiles_are_plain():
     assert blanks_of(load_stack("pytorch-fsdp2")) == blanks_of(CORE)
+
+
+@pytest.mark.parametrize(
+    ("text", "stack", "pp", "share"),
+    [
+        ("full:block:20layers", "megatron-core", 1, 0.625), ("full:block:8layers", "megatron-core", 2, 0.5),
+        ("full:uniform:99layers", "megatron-core", 1, 1.0), ("full:None:Nonelayers", "megatron-core", 1, 1.0),
+        ("full:None:Nonelayers", "megatron-core-rocm", 1, 21 / 80),
+    ],
+)  # fmt: skip
+def test_full_recomputing_of_counted_layers(text, stack, pp, share):
+    found, notes = recompute_of(row(recompute=text, layers=32, pp=pp), load_stack(stack))
+    assert (found.mode, found.layer_share) == ("full", share)
+    assert bool(notes) == ("None" in text)
