@@ -249,7 +249,7 @@ def _counted(count: str, row: RunRow, usual: float) -> tuple[Recompute, tuple[st
     """Megatron's granularity, method and layers of a stage (`full:block:21layers`); `none` where the count is not known."""
     if count != "none" and row.layers:
         return Recompute(mode="full", layer_share=min(int(count) * (row.pp or 1) / row.layers, 1.0)), ()
-    return Recompute(mode="full", layer_share=usual), (f"recompute.layer_share={usual:g}",)
+    return Recompute(mode="full", layer_share=usual), (f"recompute.layer_share={usual:g}",) if usual < 1 else ()
 
 
 def _selective(text: str, row: RunRow, stack: StackProfile) -> Recompute:

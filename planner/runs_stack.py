@@ -73,7 +73,7 @@ BLANKS: Mapping[str, Blanks] = {
     "megatron-core-rocm": Blanks(low_precision=True, full_share=21 / 80),
 }
 """By profile; a profile that is not listed has the defaults of `Blanks`. On ROCm the published configurations with full
-recomputing recompute the first 21 of 80 layers (ACG, ACM and ACL of MI300X, mlcommons/training_results_v5.0 and v5.1: AMD, Krai,
+recomputing recompute 21 of 80 layers (ACG, ACM and ACL of MI300X, mlcommons/training_results_v5.0 and v5.1: AMD, Krai and
 MangoBoost)."""
 
 

@@ -238,4 +238,4 @@ def test_blanks_of_unlisted_profiles_are_plain():
 def test_full_recomputing_of_counted_layers(text, stack, pp, share):
     found, notes = recompute_of(row(recompute=text, layers=32, pp=pp), load_stack(stack))
     assert (found.mode, found.layer_share) == ("full", share)
-    assert bool(notes) == ("None" in text)
+    assert bool(notes) == (stack == "megatron-core-rocm")
