@@ -9,8 +9,9 @@ Matrix product of ``groups`` problems (m, n, k), tile a x b, S multiprocessors, 
     tiles   = groups * ceil(m/a) * ceil(n/b)                                          _tiled_s
     split   = min(max(floor(S/tiles), 1), max(k/k_split, 1))                          _tiled_s
     waves   = max(1, ceil(w) - soft*(ceil(w) - w)),  w = tiles*split/S                _waves
-    rate    = P/S * fraction / (1 + loss*(1/a + 1/b))                                 _tiled_s
-    compute = min over tiles of waves * 2*a*b*(k/split + k_prologue) / rate           _tiled_s
+    feeding = min(1, bytes_in/2 * P / P of bf16)                                      _feeding
+    rate    = P/S * fraction / (1 + feeding*loss*(1/a + 1/b))                         _tiled_s
+    compute = min over tiles of waves * 2*a*b*(k/split + feeding*k_prologue) / rate   _tiled_s
     memory  = groups * (bytes_in*(m*k + k*n) + bytes_out*m*n) / (bandwidth*fraction)  gemm_s
     time    = sustained * (norm_p(compute*throttle, memory) + start)                  gemm_s
     throttle = 1 + slope * max(0, log10(FLOPs/1e11))                                  _throttle
@@ -71,6 +72,9 @@ From FlashAttention-3 on H100 and FlashAttention-4 on Blackwell, head size 128, 
 (pytorch/benchmark pull 2391, Dao-AILab/flash-attention pull 2605): the blocks on the diagonal are half wasted.
 """
 
+FITTED_BYTES = 2.0
+"""Bytes of an operand's element in the tables the constants were fitted to."""
+
 THROTTLE_FROM_FLOPS = 1e11
 """Kernels with more FLOPs than this run long enough to reach the power limit."""
 
@@ -83,11 +87,13 @@ class DeviceRates:
         peak_flops: dense FLOP/s of the precision the kernels run in.
         memory_bytes_per_s: bandwidth of device memory.
         sm_count: multiprocessors (compute units); None takes the count the fit was made on.
+        speedup: what `peak_flops` is of the bf16 peak that the constants are fractions of.
     """
 
     peak_flops: float
     memory_bytes_per_s: float
     sm_count: int | None = None
+    speedup: float = 1.0
 
 
 def precision_rates(fit: KernelFit, rates: DeviceRates, precision: str) -> DeviceRates:
@@ -105,7 +111,7 @@ def precision_rates(fit: KernelFit, rates: DeviceRates, precision: str) -> Devic
     if speedup is None:
         known = ", ".join(sorted(fit.precision_speedup))
         raise UnsupportedError(f"no matrix rate of {precision!r} is known for {fit.id}", hint=f"known there: {known}")
-    return replace(rates, peak_flops=rates.peak_flops * speedup)
+    return replace(rates, peak_flops=rates.peak_flops * speedup, speedup=rates.speedup * speedup)
 
 
 def gemm_s(
@@ -133,7 +139,7 @@ def gemm_s(
     m, n, k, groups, input_bytes, output_bytes = _floats(m, n, k, groups, input_bytes, output_bytes)
     c = fit.gemm
     size = 2.0 * groups * m * n * k
-    compute = _best_tile_s(c, rates, m, n, k, groups) * _throttle(c, size)
+    compute = _best_tile_s(c, rates, m, n, k, groups, _feeding(rates, input_bytes)) * _throttle(c, size)
     moved = groups * (input_bytes * (m + n) * k + output_bytes * m * n)
     memory = moved / (rates.memory_bytes_per_s * c.memory_fraction)
     return np.asarray(fit.sustained_factor * (_norm(compute, memory, c.norm_power) + c.start_s))
@@ -209,24 +215,37 @@ def _floats(*values: Numbers) -> tuple[Array, ...]:
     return tuple(np.asarray(v, dtype=np.float64) for v in values)
 
 
-def _best_tile_s(c: GemmConstants, rates: DeviceRates, m: Array, n: Array, k: Array, groups: Array) -> Array:
+def _feeding(rates: DeviceRates, input_bytes: Array) -> Array:
+    """What bringing operands to the units takes of their computing, over that of bf16: less where units are slow."""
+    return np.minimum(rates.speedup * input_bytes / FITTED_BYTES, 1.0)
+
+
+def _best_tile_s(c: GemmConstants, rates: DeviceRates, m: Array, n: Array, k: Array, groups: Array, feeding: Array) -> Array:
     sms = float(rates.sm_count or c.sm_count)
     best: Array | None = None
     for tile in c.tiles:
-        time = _tiled_s(c, rates.peak_flops / sms, sms, tile, m, n, k, groups)
+        time = _tiled_s(c, rates.peak_flops / sms, sms, tile, m, n, k, groups, feeding)
         best = time if best is None else np.minimum(best, time)
     return np.asarray(best)
 
 
 def _tiled_s(
-    c: GemmConstants, peak_per_sm: float, sms: float, tile: tuple[int, int], m: Array, n: Array, k: Array, groups: Array
+    c: GemmConstants,
+    peak_per_sm: float,
+    sms: float,
+    tile: tuple[int, int],
+    m: Array,
+    n: Array,
+    k: Array,
+    groups: Array,
+    feeding: Array,
 ) -> Array:
     rows, columns = tile
     tiles = groups * (np.ceil(m / rows) * np.ceil(n / columns))
     split = np.minimum(np.maximum(np.floor(sms / tiles), 1.0), np.maximum(k / c.split_k, 1.0))
-    rate = peak_per_sm * c.peak_fraction / (1.0 + c.tile_loss * (1.0 / rows + 1.0 / columns))
+    rate = peak_per_sm * c.peak_fraction / (1.0 + feeding * c.tile_loss * (1.0 / rows + 1.0 / columns))
     per_k = 2.0 * rows * columns / rate
-    return np.asarray(_waves(tiles * split / sms, c.wave_softness) * (k / split + c.prologue_k) * per_k)
+    return np.asarray(_waves(tiles * split / sms, c.wave_softness) * (k / split + feeding * c.prologue_k) * per_k)
 
 
 def _waves(blocks_per_sm: Array, softness: float) -> Array:

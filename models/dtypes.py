@@ -1,5 +1,6 @@
 """Bytes per element of what training keeps: GEMM inputs, activations, parameters, gradients, optimiser state.
 
+tf32 is fp32 whose matrix products round their inputs to 10 bits of mantissa (NVIDIA A100 white paper): all bytes stay 4.
 Scaled formats store scales beside their elements:
 
     fp8-blockwise   1 + 4 / 128     one fp32 scale for 128 elements (1x128 tiles, as in DeepSeek-V3, arXiv 2412.19437)
@@ -29,7 +30,7 @@ class Precision:
 
     Attributes:
         id: the word users write.
-        compute: key into a device's peak FLOP/s: bf16, fp16, fp32, fp8 or fp4.
+        compute: key into a device's peak FLOP/s: bf16, fp16, fp32, tf32, fp8 or fp4.
         gemm_input_bytes: bytes per element of a GEMM input, scales included.
         activation_bytes: bytes per element of activations between operators.
         parameter_bytes: bytes per element of the parameter the forward pass reads.
@@ -40,6 +41,11 @@ class Precision:
     gemm_input_bytes: float
     activation_bytes: int = 2
     parameter_bytes: int = 2
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything is held in 32 bits, so that head, router and attention have the rate of the other products."""
+        return self.activation_bytes > 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,7 @@ def _precisions() -> dict[str, Precision]:
         Precision(id="bf16", compute="bf16", gemm_input_bytes=2.0),
         Precision(id="fp16", compute="fp16", gemm_input_bytes=2.0),
         Precision(id="fp32", compute="fp32", gemm_input_bytes=4.0, activation_bytes=4, parameter_bytes=4),
+        Precision(id="tf32", compute="tf32", gemm_input_bytes=4.0, activation_bytes=4, parameter_bytes=4),
         Precision(id="fp8-tensorwise", compute="fp8", gemm_input_bytes=1.0),
         Precision(id="fp8-blockwise", compute="fp8", gemm_input_bytes=1.0 + 4.0 / 128.0),
         Precision(id="mxfp8", compute="fp8", gemm_input_bytes=1.0 + 1.0 / 32.0),

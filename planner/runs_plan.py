@@ -125,7 +125,7 @@ def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str,
     starts = (
         ("NVFP4", "nvfp4"), ("FP4", "nvfp4"), ("MXFP8", "mxfp8"), ("FP8-MX", "mxfp8"), ("FP8-SC", "fp8-blockwise"),
         ("FP8BLOCK", "fp8-blockwise"), ("FP8-BLOCK", "fp8-blockwise"), ("FP8", "fp8-tensorwise"), ("BF16", "bf16"),
-        ("FP16", "fp16"), ("HALF", "fp16"), ("FP32", "fp32"), ("TF32", "fp32"),
+        ("FP16", "fp16"), ("HALF", "fp16"), ("FP32", "fp32"), ("TF32", "tf32"),
     )  # fmt: skip
     found = next((name for start, name in starts if text.startswith(start)), None)
     found = found or next((name for start, name in starts if start in text), None)
@@ -135,6 +135,9 @@ def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str,
 
 
 def _blank_precision(device: Device, stack: StackProfile) -> str:
+    own = blanks_of(stack).precision
+    if own is not None:
+        return own if own in device.peak_flops else "fp32"
     if "bf16" not in device.peak_flops or device.arch.lower() == "volta":
         return "fp16"
     recent = device.arch.lower() not in ("ampere", "hopper", "ada") and "fp8" in device.peak_flops

@@ -43,6 +43,7 @@ class Blanks:
         global_batch: sequences a step; None for one micro-batch a replica.
         seq_len: tokens a sequence; None where a run without one cannot be priced.
         vocab: rows of the embedding; None for the model family's.
+        precision: precision of its launch scripts, in fp32 where the device lacks it; None for 16 bits.
         low_precision: the newest precision below 16 bits that the device has, where the column is blank.
         full_share: share of the layers that are recomputed where full recomputing is named without the count it takes.
     """
@@ -52,6 +53,7 @@ class Blanks:
     global_batch: int | None = None
     seq_len: int | None = None
     vocab: int | None = None
+    precision: str | None = None
     low_precision: bool = False
     full_share: float = 1.0
 
@@ -71,6 +73,7 @@ BLANKS: Mapping[str, Blanks] = {
     "nanotron": Blanks(seq_len=4096, vocab=131_072),
     "mlperf-nemo": Blanks(low_precision=True),
     "megatron-core-rocm": Blanks(low_precision=True, full_share=21 / 80),
+    "megatron-deepspeed-eager-softmax": Blanks(precision="tf32"),
 }
 """By profile; a profile that is not listed has the defaults of `Blanks`. On ROCm the published configurations with full
 recomputing recompute 21 of 80 layers (ACG, ACM and ACL of MI300X, mlcommons/training_results_v5.0 and v5.1: AMD, Krai and

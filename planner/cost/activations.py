@@ -27,7 +27,7 @@ import numpy as np
 from shardwright.models.graph import LayerGraph, Operator, OperatorKind, TensorSpec
 from shardwright.planner.axes.context import core_bytes
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tensor_dim
-from shardwright.planner.cost.compute import Machine
+from shardwright.planner.cost.compute import SCORE_WIDTH, Machine
 from shardwright.planner.cost.recompute import dropped, read_again, repeated
 from shardwright.planner.plans import GATHER, RECOMPUTE_MODES, RING, SWAP, FloatArray
 
@@ -203,7 +203,7 @@ def _score_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machin
         return np.zeros(len(keys))
     cores = [o.attention for o in unit.operators if o.attention is not None]
     scores = (sizes.product((*c.rows, c.queries, c.heads), beside_tensor=True) * sizes.whole(c.keys) for c in cores)
-    return _total(scores, keys) * machine.stack.score_saved_bytes
+    return _total(scores, keys) * machine.stack.score_saved_bytes * machine.precision.activation_bytes / SCORE_WIDTH
 
 
 def _total(parts: Iterable[FloatArray], keys: OperatorKeys) -> FloatArray:

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +39,15 @@ CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
 """Traffic of quantising an operand below 16 bits: read 2 and write 1, and a transposed copy backward (Transformer Engine)."""
 
 
+SCORE_WIDTH = 2.0
+"""Bytes of an activation where stacks count traffic a score; wider ones move as much more."""
+
+EAGER_BYTES_PER_S_PER_SM: Mapping[str, float] = {"ampere": 12.4e9, "hopper": 15.9e9}
+EAGER_OTHERWISE = 14e9
+"""What one multiprocessor moves in softmax, mask and copy run operator by operator, whatever the memory could bring: about nine
+bytes a clock on either generation. From backward passes of one layer of 16 heads of 2,048 tokens, eight sequences in fp32, on
+A100 80 GB and GH200 (eth-easl/sailor, sailor_planner/profiles/OPT-350); on V100 and A100 40 GB memory is the tighter bound."""
+
 VECTOR_SHARE = 1.0 / 44.0
 """Rate of a selective scan over the dense 16-bit peak of matrix units. The fp32 peak of vector units is 1/16 of it (A100 19.5
 of 312, H100 67 of 989 TFLOP/s); of the nine FLOPs a state element one is an exponential, at 16 a clock and multiprocessor where
@@ -55,6 +65,7 @@ class Machine:
         products: rates of matrix products in the training precision.
         plain: rates of products kept in 16 bits (head, router) and of everything else.
         site: what measured steps say of kernels and host.
+        eager_bytes_per_s: what score passes that are run operator by operator move at most.
         packing: of documents into sequences; None: a sequence is one document, or scores across documents are computed.
     """
 
@@ -63,8 +74,14 @@ class Machine:
     plain: DeviceRates
     precision: Precision
     stack: StackProfile
+    eager_bytes_per_s: float
     site: SiteFactors = AS_MODELLED
     packing: Packing | None = None
+
+    @property
+    def whole(self) -> DeviceRates:
+        """Rates of products that are not run below 16 bits: head, router, attention."""
+        return self.products if self.precision.whole else self.plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +115,7 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
         plain=plain,
         precision=precision,
         stack=problem.stack,
+        eager_bytes_per_s=EAGER_BYTES_PER_S_PER_SM.get(device.arch, EAGER_OTHERWISE) * (device.sm_count or fit.gemm.sm_count),
         site=problem.site,
         packing=packing,
     )
@@ -133,7 +151,7 @@ def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Ma
     n = sum((sizes.product(term, beside_tensor=split) for term in gemm.n), start=np.zeros(1))
     k = sizes.product(gemm.k, beside_tensor=split)
     low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and operator.quantizable
-    rates = machine.products if low or machine.precision.compute == "fp32" else machine.plain
+    rates = machine.products if low else machine.whole
     width = machine.precision.gemm_input_bytes if low else machine.precision.activation_bytes
     out = machine.precision.activation_bytes
     fit = machine.fit
@@ -171,7 +189,7 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
     steps = whole / keys
     if shape.chunked and shape.window:
         keys = np.minimum(keys, shape.window)
-    rates = machine.products if machine.precision.compute == "fp32" else machine.plain
+    rates = machine.whole
     backend = machine.stack.attention_backend if machine.stack.attention_backend in machine.fit.backend_factor else "table"
     both = [
         steps
@@ -198,20 +216,28 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
 
 def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
-    fit, rates, stack = machine.fit, machine.plain, machine.stack
+    stack, width = machine.stack, float(machine.precision.activation_bytes)
     keys, groups = sizes.whole(shape.keys), batch * heads
-    forward = gemm_s(fit, rates, queries, keys, qk_dim, groups) + gemm_s(fit, rates, queries, v_dim, keys, groups)
-    scores = groups * queries * keys
-    passes = _moved(machine, scores * stack.score_bytes_forward, scores * stack.score_bytes_backward)
-    backward = (
-        gemm_s(fit, rates, queries, keys, v_dim, groups)
-        + gemm_s(fit, rates, keys, v_dim, queries, groups)
-        + gemm_s(fit, rates, queries, qk_dim, keys, groups)
-        + gemm_s(fit, rates, keys, qk_dim, queries, groups)
-    )
+
+    def product(m: FloatArray, n: FloatArray, k: FloatArray) -> FloatArray:
+        return gemm_s(machine.fit, machine.whole, m, n, k, groups, width, width)
+
+    forward = product(queries, keys, qk_dim) + product(queries, v_dim, keys)
+    scores = groups * queries * keys * width / SCORE_WIDTH
+    passes = _moved(_in_passes(machine), scores * stack.score_bytes_forward, scores * stack.score_bytes_backward)
+    backward = product(queries, keys, v_dim) + product(keys, v_dim, queries)
+    backward = backward + product(queries, qk_dim, keys) + product(keys, qk_dim, queries)
     return OperatorTime(
         forward_s=forward + passes.forward_s, backward_s=backward + passes.backward_s, hbm_bytes=passes.hbm_bytes
     )
+
+
+def _in_passes(machine: Machine) -> Machine:
+    """The machine as passes over scores see it: multiprocessors bound those that are not one kernel."""
+    if not machine.stack.eager_scores:
+        return machine
+    rate = min(machine.plain.memory_bytes_per_s, machine.eager_bytes_per_s / machine.fit.memory_fraction)
+    return replace(machine, plain=replace(machine.plain, memory_bytes_per_s=rate))
 
 
 def _scan(operator: Operator, shape: ScanShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:

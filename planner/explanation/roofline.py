@@ -88,7 +88,7 @@ def _at(values: FloatArray, key: int) -> float:
 def _peak(operator: Operator, machine: Machine) -> float:
     precision = machine.precision
     low = precision.gemm_input_bytes < precision.activation_bytes and operator.gemm is not None and operator.quantizable
-    return machine.products.peak_flops if low or precision.compute == "fp32" else machine.plain.peak_flops
+    return (machine.products if low else machine.whole).peak_flops
 
 
 def _flops(operator: Operator, sizes: LocalSizes, machine: Machine) -> FloatArray | None:

@@ -122,7 +122,9 @@ Declare = Annotated[list[str] | None, option(INPUTS, "graph file: an operator, M
 Gpus = Annotated[int | None, option(INPUTS, "use the first N GPUs", metavar="N")]
 Set = Annotated[list[str] | None, option(INPUTS, "what-if, as cluster.memory_bytes=96e9", "--set", metavar="KEY=VALUE")]
 
-Precision = Annotated[str | None, option(JOB, "bf16 (default) fp16 fp32 fp8-tensorwise fp8-blockwise mxfp8 nvfp4", metavar="P")]
+Precision = Annotated[
+    str | None, option(JOB, "bf16 (default) fp16 fp32 tf32 fp8-tensorwise fp8-blockwise mxfp8 nvfp4", metavar="P")
+]
 Optimizer = Annotated[str | None, option(JOB, "adam (default) adam-bf16 adam-8bit sgd muon adafactor", metavar="O")]
 GradDtype = Annotated[str | None, option(JOB, "fp32 bf16; default: the stack's", metavar="D")]
 Framework = Annotated[str | None, option(JOB, "megatron torchtitan pytorch deepspeed any (default)", metavar="F")]

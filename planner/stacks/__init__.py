@@ -31,6 +31,7 @@ class StackProfile:
         elementwise_factor: memory traffic of elementwise operators relative to fully fused kernels.
         score_bytes_forward, score_bytes_backward: traffic per attention score where attention is not fused.
         score_saved_bytes: bytes kept per attention score where attention is not fused.
+        eager_scores: whether mask and softmax are operators of their own, which multiprocessors bound before memory does.
         fused_gate: False where a gated activation runs operator by operator and keeps the activated gate too.
         fused_norms: False where root-mean-square norms run operator by operator in fp32 and keep a copy in fp32.
         norms_in_products: whether a norm that one product alone reads runs within it, a part of its recompute module.
@@ -79,6 +80,7 @@ class StackProfile:
     score_bytes_forward: float
     score_bytes_backward: float
     score_saved_bytes: float
+    eager_scores: bool
     fused_gate: bool
     fused_norms: bool
     norms_in_products: bool
@@ -143,7 +145,7 @@ FRACTIONS = frozenset(
 LEAST: Mapping[str, float] = {"moe_load_imbalance": 1.0}
 """Fields that cannot be as small as 0."""
 
-ADDED: Mapping[str, Any] = {"moe_load_imbalance": 1.0, "released": None}
+ADDED: Mapping[str, Any] = {"moe_load_imbalance": 1.0, "released": None, "eager_scores": False}
 """What holds for profiles saved before a field was added."""
 
 MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])")

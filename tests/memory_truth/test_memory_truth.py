@@ -22,6 +22,7 @@ from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
 from shardwright.planner.cost.activations import saved_bytes
+from shardwright.planner.cost.compute import SCORE_WIDTH
 from shardwright.planner.plans import RECOMPUTE_MODES
 from shardwright.planner.stacks import load_stack
 
@@ -68,7 +69,7 @@ def spec_of(layer):
 def machine_of(layer, precision, modules=()):
     stack = load_stack("pytorch-fsdp2")
     eager = {"fused_gate": False, "fused_norms": False, "keeps_gathered_inputs": True}
-    score = {"fused_attention": layer.fused, "score_saved_bytes": PRECISIONS[precision].activation_bytes}
+    score = {"fused_attention": layer.fused, "score_saved_bytes": SCORE_WIDTH}
     return SimpleNamespace(precision=PRECISIONS[precision], stack=replace(stack, selective_modules=modules, **eager, **score))
 
 

@@ -239,3 +239,10 @@ def test_full_recomputing_of_counted_layers(text, stack, pp, share):
     found, notes = recompute_of(row(recompute=text, layers=32, pp=pp), load_stack(stack))
     assert (found.mode, found.layer_share) == ("full", share)
     assert bool(notes) == (stack == "megatron-core-rocm")
+
+
+def test_a_stack_whose_scripts_name_no_precision_trains_in_whole_words():
+    stack = load_stack("megatron-deepspeed-eager-softmax")
+    assert precision_of(row(precision=""), H100, stack) == ("tf32", ("precision=tf32",))
+    assert precision_of(row(precision=""), V100, stack) == ("fp32", ("precision=fp32",))
+    assert precision_of(row(precision="BF16"), H100, stack) == ("bf16", ())
