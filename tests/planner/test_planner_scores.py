@@ -64,8 +64,10 @@ def test_tf32_lies_between_half_and_whole_words():
 
 
 def test_whole_words_are_kept_in_four_bytes():
-    parts = [estimate_problem(problem_in(name), Degrees()).data["memory"]["parts"] for name in ("fp32", "tf32")]
+    parts = [estimate_problem(problem_in(name), Degrees()).data["stages"][0]["memory"] for name in ("fp32", "tf32")]
     assert parts[0] == parts[1]
+    half = estimate_problem(problem_in("bf16"), Degrees()).data["stages"][0]["memory"]
+    assert parts[1]["activations_bytes"] > 1.9 * half["activations_bytes"]
 
 
 def test_slow_units_wait_less_for_their_operands():
