@@ -27,6 +27,7 @@ class LayerCollective:
         message_bytes: as nccl-tests counts, [keys].
         forward: times it runs in a forward pass, [keys].
         backward: times it runs in a backward pass, [keys].
+        operand: whether it carries what products in low precision read and nothing else does, so that it may travel quantised.
     """
 
     axis: str
@@ -36,6 +37,7 @@ class LayerCollective:
     message_bytes: FloatArray
     forward: FloatArray
     backward: FloatArray
+    operand: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

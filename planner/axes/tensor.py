@@ -11,7 +11,8 @@ A product whose *output* columns are split (a dim of role tensor in n) needs its
     split sum      fwd    reduce-scatter of the output             all-reduce of the output
                    bwd    all-gather of its gradient               -
 
-Operators that read the same tensor share one gather. Lookups in a split vocabulary leave partial sums too.
+Operators that read the same tensor share one gather. Lookups in a split vocabulary leave partial sums too. What is gathered for
+products that run in low precision, and for nothing else, may travel quantised (`operand`); sums are not.
 """
 
 from __future__ import annotations
@@ -29,24 +30,27 @@ def layer_collectives(
 ) -> list[LayerCollective]:
     """Gathers and reductions of one layer, tensor-parallel experts among them."""
     made: list[LayerCollective] = []
-    for tensor, trains in _gathered_inputs(layer):
-        made += _around_split_columns(_whole_bytes(tensor, sizes, activation_bytes), keys, trains=trains)
+    for tensor, trains, operand in _gathered_inputs(layer):
+        made += _around_split_columns(_whole_bytes(tensor, sizes, activation_bytes), keys, trains=trains, operand=operand)
     for operator in layer.operators:
         if _leaves_partial_sums(operator):
-            made += _around_split_sum(_whole_bytes(operator.outputs[0], sizes, activation_bytes), keys)
+            operand = operator.gemm is not None and operator.quantizable
+            made += _around_split_sum(_whole_bytes(operator.outputs[0], sizes, activation_bytes), keys, operand=operand)
         elif operator.kind == "dispatch":
             made += _around_experts(operator, sizes, keys, activation_bytes)
     return made
 
 
-def _gathered_inputs(layer: LayerGraph) -> list[tuple[TensorSpec, bool]]:
-    """Distinct tensors that products with split columns read whole, and whether one of the products is trained."""
-    found: dict[str, tuple[TensorSpec, bool]] = {}
+def _gathered_inputs(layer: LayerGraph) -> list[tuple[TensorSpec, bool, bool]]:
+    """Distinct tensors that products with split columns read whole, whether one of these is trained, whether all quantise."""
+    found: dict[str, tuple[TensorSpec, bool, bool]] = {}
     for operator in layer.operators:
         gemm = operator.gemm
         if gemm and any(has_tensor_dim(term) for term in gemm.n) and not has_tensor_dim(gemm.k):
-            read = [t for t in operator.inputs if not has_tensor_dim(t.dims) and "seq" in t.dims]
-            found |= {t.name: (t, operator.trains or found.get(t.name, (t, False))[1]) for t in read}
+            for tensor in operator.inputs:
+                if not has_tensor_dim(tensor.dims) and "seq" in tensor.dims:
+                    _, trained, operand = found.get(tensor.name, (tensor, False, True))
+                    found[tensor.name] = (tensor, trained or operator.trains, operand and operator.quantizable)
     return list(found.values())
 
 
@@ -62,20 +66,20 @@ def _whole_bytes(tensor: TensorSpec, sizes: LocalSizes, activation_bytes: float)
     return sizes.product(tensor.dims, beside_tensor=True) * width
 
 
-def _around_split_columns(whole: FloatArray, keys: OperatorKeys, *, trains: bool) -> list[LayerCollective]:
+def _around_split_columns(whole: FloatArray, keys: OperatorKeys, *, trains: bool, operand: bool) -> list[LayerCollective]:
     sp = keys.sp.astype(np.float64)
     return [
-        _over_tp("all_gather", whole, keys, forward=sp, backward=sp if trains else 0 * sp),
+        _over_tp("all_gather", whole, keys, forward=sp, backward=sp if trains else 0 * sp, operand=operand),
         _over_tp("reduce_scatter", whole, keys, forward=0 * sp, backward=sp),
         _over_tp("all_reduce", whole, keys, forward=0 * sp, backward=1 - sp),
     ]
 
 
-def _around_split_sum(whole: FloatArray, keys: OperatorKeys) -> list[LayerCollective]:
+def _around_split_sum(whole: FloatArray, keys: OperatorKeys, *, operand: bool) -> list[LayerCollective]:
     sp = keys.sp.astype(np.float64)
     return [
         _over_tp("reduce_scatter", whole, keys, forward=sp, backward=0 * sp),
-        _over_tp("all_gather", whole, keys, forward=0 * sp, backward=sp),
+        _over_tp("all_gather", whole, keys, forward=0 * sp, backward=sp, operand=operand),
         _over_tp("all_reduce", whole, keys, forward=1 - sp, backward=0 * sp),
     ]
 
@@ -95,11 +99,18 @@ def _around_experts(
 
 
 def _over_tp(
-    kind: str, message: FloatArray, keys: OperatorKeys, *, forward: FloatArray, backward: FloatArray
+    kind: str, message: FloatArray, keys: OperatorKeys, *, forward: FloatArray, backward: FloatArray, operand: bool = False
 ) -> LayerCollective:
     stride: IntArray = np.ones(len(keys), dtype=np.int64)
     return LayerCollective(
-        axis="tp", kind=kind, size=keys.tp, stride=stride, message_bytes=message, forward=forward, backward=backward
+        axis="tp",
+        kind=kind,
+        size=keys.tp,
+        stride=stride,
+        message_bytes=message,
+        forward=forward,
+        backward=backward,
+        operand=operand,
     )
 
 

@@ -20,7 +20,7 @@ Layers are built once per problem, keys are few (hundreds to thousands), so a mi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -169,9 +169,14 @@ class _Exchange:
 
 
 def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> list[LayerCollective]:
-    """All collectives of a unit, axis by axis."""
+    """All collectives of a unit, axis by axis; operands of products travel quantised where the stack quantises first."""
     activation = float(machine.precision.activation_bytes)
-    return [c for axis in AXES for c in axis.layer_collectives(unit, sizes, keys, activation)]
+    narrow = min(machine.precision.gemm_input_bytes / activation, 1.0) if machine.stack.gathers_quantised else 1.0
+    return [
+        replace(c, message_bytes=c.message_bytes * narrow) if c.operand else c
+        for axis in AXES
+        for c in axis.layer_collectives(unit, sizes, keys, activation)
+    ]
 
 
 def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: Machine) -> FloatArray:

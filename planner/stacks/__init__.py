@@ -40,6 +40,7 @@ class StackProfile:
         frozen_8bit: whether such a recipe holds frozen weights of products in 8 bits alone.
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
+        gathers_quantised: whether inputs of products are quantised before tensor-parallel ranks gather them.
         cp_hidden: fraction of the attention time that hides context-parallel exchange.
         p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
         p2p_scattered: without sequence parallelism every tensor-parallel rank sends its part of the activations between stages,
@@ -90,6 +91,7 @@ class StackProfile:
     keeps_both_gradients: bool
     tp_exposed: float
     ep_exposed: float
+    gathers_quantised: bool
     cp_hidden: float
     p2p_exposed: float
     p2p_exposed_interleaved: float
@@ -145,7 +147,12 @@ FRACTIONS = frozenset(
 LEAST: Mapping[str, float] = {"moe_load_imbalance": 1.0}
 """Fields that cannot be as small as 0."""
 
-ADDED: Mapping[str, Any] = {"moe_load_imbalance": 1.0, "released": None, "eager_scores": False}
+ADDED: Mapping[str, Any] = {
+    "moe_load_imbalance": 1.0,
+    "released": None,
+    "eager_scores": False,
+    "gathers_quantised": False,
+}
 """What holds for profiles saved before a field was added."""
 
 MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])")
