@@ -44,6 +44,7 @@ COMMANDS = (
     picturing.report,
     launching.emit,
     executing.run,
+    executing.tune,
     describing.show,
     describing.topo,
     describing.schema,

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from shardwright.documents import RESULT_LIMIT_BYTES, Document, parse_json, read_text, validate
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnsupportedError, unknown_name
-from shardwright.planner.records.execution.schema import RunRecord
+from shardwright.planner.records.execution.schema import RunRecord, TuneRecord
 from shardwright.planner.records.explanation.schema import Comparison, Explanation
 from shardwright.planner.records.schema import AnyEstimate, Count, Degree, Estimate, PlanResult, Record
 from shardwright.planner.records.sharding.schema import Sharding
@@ -129,6 +129,7 @@ KINDS: Mapping[str, Any] = {
     "sweep-result": SweepResult,
     "size-result": SizeResult,
     "run-result": RunRecord,
+    "tune-result": TuneRecord,
     "sharding": Sharding,
 }
 READABLE: Mapping[str, Any] = {"plan-result": PlanResult, "estimate": Estimate}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ def run(
     *,
     rank: int = 1,
     trials: int = 1,
+    ranks: Sequence[int] | None = None,
     steps: int = STEPS,
     scale_down: bool = False,
     limit_s: float = LIMIT_S,
@@ -67,6 +68,7 @@ def run(
         source: a RESULT (file or folder) or a PLAN.
         rank: 1-based rank of the first plan.
         trials: how many plans, by rank.
+        ranks: the plans to run instead, by rank.
         steps: training steps of each, of which two warm up.
         scale_down: run a miniature of each plan, small enough for the processes this machine hosts.
         limit_s: seconds after which a plan is stopped.
@@ -80,11 +82,11 @@ def run(
     """
     _check(steps, trials, limit_s)
     document = read_result(source)
-    ranks = _ranks(document, rank, trials)
+    chosen = _ranks(document, rank, trials) if ranks is None else ranks
     here, started, made, stopped = machine or this_machine(), time.monotonic(), list[dict[str, Any]](), False
     try:
-        for number in ranks:
-            made.append(_trial(document, number, here, steps, scale_down, limit_s, on_trial, alone=len(ranks) == 1))
+        for number in chosen:
+            made.append(_trial(document, number, here, steps, scale_down, limit_s, on_trial, alone=len(chosen) == 1))
     except KeyboardInterrupt:
         if not made:
             raise

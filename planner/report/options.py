@@ -27,6 +27,7 @@ EXAMPLES = {
     "report": "out -o report.html",
     "emit": "out --target megatron --launcher slurm -o launch",
     "run": "out --scale-down",
+    "tune": "result.json --measured 1=14.2,3=13.9 -o site.json",
     "show": "nodes dgx-h100",
     "topo": "topo.txt topology.conf -o cluster.yaml",
     "schema": "plan-result",
@@ -141,6 +142,9 @@ Measured = Annotated[
 FromRuns = Annotated[str | None, option(INPUTS, "measured runs, as `validate` takes them", metavar="RUNS.csv")]
 NcclTests = Annotated[list[str] | None, option(INPUTS, "output of nccl-tests, or all_gather=LOG", metavar="LOG...")]
 MoreLogs = Annotated[list[str] | None, argument("LOG", "output of nccl-tests, as --nccl-tests takes it")]
+MeasuredPlans = Annotated[
+    list[str] | None, option(RUN, "seconds a step of plans that ran elsewhere, by rank", "--measured", metavar="RANK=S,...")
+]
 CalibrationOut = Annotated[str | None, option(OUTPUT, "calibration to write", "-o", metavar="FILE")]
 Objective = Annotated[str, option(JOB, "throughput (default) cost energy goodput", metavar="O")]
 Prices = Annotated[list[str] | None, option(JOB, "USD per GPU-hour, or a YAML of them", "--price", metavar="NODE=USD")]

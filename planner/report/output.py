@@ -24,6 +24,7 @@ ROWS_OF: Mapping[str, str] = {
     "comparison": "parts",
     "size-result": "sizes",
     "run-result": "trials",
+    "tune-result": "plans",
 }
 """Lists of mappings that are the rows of a document."""
 
@@ -72,6 +73,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
     from shardwright.planner.report.size_table import size_parts
     from shardwright.planner.report.style import to_text
     from shardwright.planner.report.sweep_table import sweep_parts
+    from shardwright.planner.report.tune_table import tune_parts
     from shardwright.planner.report.validation_table import validation_parts
 
     parts: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
@@ -87,6 +89,7 @@ def _table(data: Mapping[str, Any], style: Style) -> str:
         "report": report_parts,
         "sweep-result": lambda sweep: sweep_parts(sweep["points"], sweep["asked"]),
         "run-result": run_parts,
+        "tune-result": tune_parts,
     }
     return to_text(parts.get(data["kind"], listing_parts)(data), style)
 

@@ -12,17 +12,20 @@ GIB = 2**30
 
 def run_parts(data: Mapping[str, Any]) -> list[Any]:
     """Everything `run` shows."""
-    parts: list[Any] = [paragraph(_head(data))]
+    parts = [paragraph(_head(data)), *trial_parts(data)]
+    if data["stopped"]:
+        parts.append(paragraph("Stopped by the user: the plans after these did not run."))
+    return parts
+
+
+def trial_parts(data: Mapping[str, Any]) -> list[Any]:
+    """The trials of a run, and remarks on them."""
     shown = table(
         "rank", "plan", "step s", "tokens/s", "peak GiB", "loss", "predicted s", "error", left=("plan",), wrap=("plan",)
     )
     for trial in data["trials"]:
         shown.add_row(*_row(trial))
-    parts.append(shown)
-    parts += [paragraph(line) for trial in data["trials"] for line in _remarks(trial)]
-    if data["stopped"]:
-        parts.append(paragraph("Stopped by the user: the plans after these did not run."))
-    return parts
+    return [shown, *(paragraph(line) for trial in data["trials"] for line in _remarks(trial))]
 
 
 def _head(data: Mapping[str, Any]) -> str:

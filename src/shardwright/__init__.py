@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shardwright.planner.sizing.run import size as size
     from shardwright.planner.sizing.target import Target as Target
     from shardwright.planner.sweep.run import sweep as sweep
+    from shardwright.planner.tuning.tuning import tune as tune
     from shardwright.planner.validation import validate as validate
 
     __version__: str
@@ -57,6 +58,7 @@ _PLACES = {
     "explain": "shardwright.planner.explanation.explain",
     "compare": "shardwright.planner.explanation.comparison",
     "run": "shardwright.planner.execution.run",
+    "tune": "shardwright.planner.tuning.tuning",
     "LaunchOptions": "shardwright.planner.emit.options",
     "sweep": "shardwright.planner.sweep.run",
     "frame_of": "shardwright.planner.report.notebook",

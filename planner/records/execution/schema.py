@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shardwright.planner.records.degrees.schema import Parallel
-from shardwright.planner.records.schema import Bytes, Count, Degree, Record, Seconds
+from shardwright.planner.records.schema import Bytes, ClusterIdentity, Count, Degree, ModelIdentity, Record, Seconds
 
 
 class HostMachine(Record):
@@ -83,5 +83,52 @@ class RunRecord(Record):
     steps: Degree
     scale_down: bool
     trials: list[Trial]
+    stopped: Literal["interrupted"] | None
+    run: RunInfo
+
+
+class MeasuredPlan(Record):
+    """A plan that was measured, and what it was predicted to take without and with what was learned."""
+
+    rank: Degree = Field(description="in the RESULT")
+    id: str
+    measured_step_time_s: Seconds
+    before_step_time_s: Seconds
+    after_step_time_s: Seconds
+
+
+class TunedPlan(Record):
+    """A plan of the list after tuning."""
+
+    rank: Degree = Field(description="by measured time where there is one, else by predicted time")
+    id: str
+    rank_before: Degree | None = Field(description="in the RESULT; null if it was not listed there")
+    parallel: Parallel
+    before_step_time_s: Seconds = Field(description="predicted without what was learned")
+    step_time_s: Seconds = Field(description="predicted with it")
+    measured_step_time_s: Seconds | None
+
+
+class SiteParts(Record):
+    """Times of the site over modelled times."""
+
+    device: float
+    host: float
+    scaleup: float
+    scaleout: float
+
+
+class TuneRecord(Record):
+    """What `tune --format json` prints."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["tune-result"]
+    model: ModelIdentity
+    cluster: ClusterIdentity
+    source: Literal["stated", "run"]
+    trials: list[Trial]
+    measured: list[MeasuredPlan]
+    site: SiteParts | None = Field(description="null where nothing that was measured can be compared")
+    plans: list[TunedPlan]
     stopped: Literal["interrupted"] | None
     run: RunInfo
