@@ -92,12 +92,27 @@ def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
         "schedule": batch.schedule,
         "recompute": np.where(partial, len(RECOMPUTE_MODES), batch.recompute),
         "split": 0 * batch.split,
+        "loss_chunks": batch.loss_chunks,
     }
 
 
 def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: FloatArray) -> Record:
     """Degrees and switches of one plan."""
-    names = ("world_size", "tp", "cp", "pp", "vpp", "dp", "dp_shard", "ep", "etp", "edp", "micro_batch", "micro_batches")
+    names = (
+        "world_size",
+        "tp",
+        "cp",
+        "pp",
+        "vpp",
+        "dp",
+        "dp_shard",
+        "ep",
+        "etp",
+        "edp",
+        "micro_batch",
+        "micro_batches",
+        "loss_chunks",
+    )
     degrees: Record = {name: int(getattr(batch, name)[index]) for name in names}
     degrees["dp_replicate"] = int(batch.shown_dp_replicate[index])
     degrees["zero_stage"] = int(batch.zero[index])
@@ -127,7 +142,6 @@ def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -
             "cp": degrees["cp"] > 1 and degrees["cp_comm"] == "p2p" and stack.cp_hidden > 0,
         },
         "moe_dispatcher": "alltoall",
-        "loss_chunks": 1,
         "reshard_after_forward": degrees["zero_stage"] == 3 and not once,
     }
 

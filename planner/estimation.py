@@ -206,7 +206,9 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     """A record for degrees that cannot be priced: what is known of them, and why."""
     shown = settled.shown
     dp = shown["dp"] or None
-    parallel: Record = {name: shown[name] for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "schedule")}
+    parallel: Record = {
+        name: shown[name] for name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "schedule", "loss_chunks")
+    }
     parallel |= {"world_size": None, "dp": dp, "dp_replicate": None, "dp_shard": None, "edp": None, "micro_batches": None}
     parallel |= {"sequence_parallel": bool(shown["sp"]), "zero_stage": shown["zero"]}
     parallel |= {"cp_comm": CP_COMM_KINDS[shown["cp_comm"]]}

@@ -54,6 +54,7 @@ class Degrees:
         vpp: chunks a pipeline rank; None for 1, or 2 with a schedule that folds them.
         layers_per_stage: layers of each pipeline chunk, `pp` or `pp·vpp` numbers in the order the layers run.
         recompute_layers: layers recomputed on each stage (recompute full only); None for all.
+        loss_chunks: pieces in which the tokens of a micro-batch go through head and loss.
     """
 
     tp: int = 1
@@ -71,6 +72,7 @@ class Degrees:
     recompute_layers: int | None = None
     layers_per_stage: tuple[int, ...] | None = None
     cp_comm: str | None = None
+    loss_chunks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class PlanBatch:
         recompute: index into `RECOMPUTE_MODES`.
         recompute_layers: layers recomputed on each stage under `full`.
         cp_comm: index into `CP_COMM_KINDS`.
+        loss_chunks: pieces in which the tokens of a micro-batch go through head and loss.
         split: index into a `SplitTable` of the same problem.
     """
 
@@ -102,6 +105,7 @@ class PlanBatch:
     recompute: IntArray
     recompute_layers: IntArray
     cp_comm: IntArray
+    loss_chunks: IntArray
     split: IntArray
 
     def __len__(self) -> int:

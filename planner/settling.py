@@ -114,7 +114,7 @@ def settle(problem: Problem, degrees: Degrees, settings: Mapping[str, Value] | N
 
 
 def _check_ranges(degrees: Degrees) -> None:
-    for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch"):
+    for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch", "loss_chunks"):
         value = getattr(degrees, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise InvalidValueError(f"{name} is {value!r}, not a whole number", where=f"--{name.replace('_', '-')}")
@@ -157,6 +157,7 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
         "etp": etp,
         "micro_batch": degrees.micro_batch,
         "schedule": schedule,
+        "loss_chunks": degrees.loss_chunks,
     }
 
 

@@ -46,6 +46,7 @@ class OperatorKeys:
     etp: IntArray
     micro_batch: IntArray
     cp_comm: IntArray
+    loss_chunks: IntArray
     seq_len: int
     imbalance: float = 1.0
 
@@ -88,12 +89,14 @@ class LocalSizes:
     Args:
         dims: fixed sizes of the layer's dims.
         keys: degrees.
+        pieces: of a micro-batch, of which the sizes are those of one, [keys].
 
     """
 
-    def __init__(self, dims: Mapping[str, int], keys: OperatorKeys) -> None:
+    def __init__(self, dims: Mapping[str, int], keys: OperatorKeys, pieces: IntArray | int = 1) -> None:
         self._dims = dims
         self._keys = keys
+        self._pieces = pieces
         self._cache: dict[tuple[str, bool], FloatArray] = {}
 
     def dim(self, name: str, *, beside_tensor: bool) -> FloatArray:
@@ -124,6 +127,14 @@ class LocalSizes:
         """Context-parallel ranks that an attention core shares its heads among, with the whole sequence on each."""
         return np.where(self._keys.cp_comm == SWAP, self._keys.cp, 1)
 
+    def loss_pieces(self) -> IntArray:
+        """Pieces in which the tokens of a micro-batch go through head and loss."""
+        return self._keys.loss_chunks
+
+    def of_a_loss_piece(self) -> LocalSizes:
+        """Sizes where the micro-batch is one piece of the loss."""
+        return LocalSizes(self._dims, self._keys, self._keys.loss_chunks)
+
     def gathers_keys(self) -> BoolArray:
         """Whether a rank with a part of the sequence holds the keys of all of it, rather than passing them round."""
         return np.asarray(self._keys.cp_comm == GATHER)
@@ -151,11 +162,11 @@ class LocalSizes:
         """Local size of a dim that the job sets."""
         keys = self._keys
         if name == "batch":
-            return keys.micro_batch.astype(np.float64)
+            return np.asarray(keys.micro_batch / self._pieces)
         if name == "seq":
             return np.asarray(keys.seq_len / (keys.cp if beside_tensor else keys.cp * keys.sequence_split))
         gathered = np.where((keys.tp > 1) & (keys.sp == 0), 1, keys.etp)
-        tokens = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split)
+        tokens = keys.micro_batch / self._pieces * keys.seq_len / (keys.cp * keys.sequence_split)
         return np.asarray(tokens * self._dims["topk"] * gathered * busiest(keys, self._dims["experts"]))
 
 

@@ -28,11 +28,11 @@ from shardwright.models.graph import LayerGraph, Operator, OperatorKind, TensorS
 from shardwright.planner.axes.context import core_bytes
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tensor_dim
 from shardwright.planner.cost.compute import SCORE_WIDTH, Machine
+from shardwright.planner.cost.losses import LOGITS
 from shardwright.planner.cost.recompute import dropped, read_again, repeated
 from shardwright.planner.plans import GATHER, RECOMPUTE_MODES, RING, SWAP, FloatArray
 
 FP32 = 4.0
-LOGITS = "vocab"
 STREAM = ("batch", "seq", "hidden")
 
 

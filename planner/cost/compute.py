@@ -9,6 +9,7 @@
                  (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times
     elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
     loss         the stack's bytes a logit (its first input)
+    in pieces    head and loss of fewer tokens, forward and backward at once, so many times (`cost.losses`)
     view         nothing: slices and broadcasts of a layer read from a graph
 
 `operator_times` chooses among them. Kernels are priced on the device (`hardware.kernels`); launches are the stack's affair.
@@ -28,7 +29,8 @@ from shardwright.models.dtypes import Precision
 from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
-from shardwright.planner.plans import FloatArray
+from shardwright.planner.cost.losses import touches_logits
+from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.stacks import StackProfile
 
@@ -124,8 +126,26 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
 def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     """Time of one operator of a layer on one rank, at this site."""
     time, factor = _modelled(operator, sizes, machine), machine.site.device
+    pieces = sizes.loss_pieces()
+    if touches_logits(operator) and (pieces > 1).any():
+        time = _in_pieces(time, _modelled(operator, sizes.of_a_loss_piece(), machine), pieces)
     weight = None if time.weight_s is None else factor * time.weight_s
     return replace(time, forward_s=factor * time.forward_s, backward_s=factor * time.backward_s, weight_s=weight)
+
+
+def _in_pieces(whole: OperatorTime, piece: OperatorTime, pieces: IntArray) -> OperatorTime:
+    """An operator piece by piece where there are several: all of it is done when the forward pass ends.
+
+    Large products run slower as the device reaches its power limit; a row of smaller ones reaches it too, and is never faster.
+    """
+    cut, both = pieces > 1, whole.forward_s + whole.backward_s
+    weight = 0.0 if whole.weight_s is None else whole.weight_s
+    return OperatorTime(
+        forward_s=np.where(cut, np.maximum(pieces * (piece.forward_s + piece.backward_s), both), whole.forward_s),
+        backward_s=np.where(cut, 0.0, whole.backward_s),
+        hbm_bytes=np.where(cut, pieces * piece.hbm_bytes, whole.hbm_bytes),
+        weight_s=np.where(cut, 0.0, weight),
+    )
 
 
 def _modelled(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:

@@ -1,9 +1,10 @@
 """Memory of stages by component, at the fullest moment of their most loaded rank, as the driver reports it.
 
     activations   in-flight micro-batches · saved bytes + what was recomputed of the layer whose backward pass runs
-    logits        loss buffers of one micro-batch (of all where the schedule keeps them), and the gradient of those whose weight
-                  gradient the schedule puts off
-    buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs
+    logits        loss buffers of one micro-batch (of all where the schedule keeps them; of one piece where the loss is cut),
+                  and the gradient of those whose weight gradient the schedule puts off
+    buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs, or
+                  what a loss in pieces adds up (`losses`)
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwright.planner.cost.losses import logits_alive
 from shardwright.planner.cost.states import StateTables
 from shardwright.planner.cost.work import StageWork
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
@@ -105,13 +107,14 @@ def _fullest(
     alive: tuple[FloatArray, FloatArray],
     problem: Problem,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Logits, recomputed activations and gradients of activations at the fuller of the two instants, bytes [plans, runs]."""
+    """Logits, recomputed activations, gradients at the fuller of the two instants, bytes [plans, runs]."""
     each, behind = problem.stack.logit_saved_bytes, problem.job.precision.activation_bytes * alive[1]
+    beside = work.beside_loss[row]
     at_loss = work.logits[row] * (each * alive[0] + behind)
     later = work.logits[row] * (each * (alive[0] - 1.0) + behind)
     live, gradients = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0), work.backward_bytes[row]
-    full = at_loss >= later + live + gradients
-    return np.where(full, at_loss, later), np.where(full, 0.0, live), np.where(full, 0.0, gradients)
+    full = at_loss + beside >= later + live + gradients
+    return np.where(full, at_loss, later), np.where(full, 0.0, live), np.where(full, beside, gradients)
 
 
 def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:
@@ -139,7 +142,7 @@ def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> tuple[Float
             logits[rows] = count
         if schedule.logits_behind is not None:
             behind[rows] = schedule.logits_behind(pp, count)
-    return alive, logits, behind
+    return alive, *logits_alive(batch.loss_chunks > 1, logits, behind)
 
 
 def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:

@@ -31,6 +31,7 @@ from shardwright.planner.axes.registry import AXES
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
 from shardwright.planner.cost.activations import backward_bytes, logit_names, saved_bytes
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
+from shardwright.planner.cost.losses import beside_bytes, touches_logits
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import repeated
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
@@ -66,7 +67,8 @@ class UnitTables:
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
         trained_dense, trained_expert: those of them that are trained, [keys, units].
         hbm_bytes: device-memory traffic forward and backward, [keys, units].
-        logits: logits of the loss on one rank, [keys].
+        logits: logits of the loss, or of one piece of it, on one rank, [keys].
+        beside_loss: what a loss in pieces holds beside them, bytes, [keys].
         shared_parameters, trained_shared: what embedding and head have in common (tied weights), [keys].
     """
 
@@ -94,6 +96,7 @@ class UnitTables:
     trained_expert: FloatArray
     hbm_bytes: FloatArray
     logits: FloatArray
+    beside_loss: FloatArray
     shared_parameters: FloatArray
     trained_shared: FloatArray
 
@@ -114,8 +117,9 @@ def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network
         stacked["trained_dense"], trained_shared = _dense_parameters(graph, keys, trained=True)
     head = LocalSizes(graph.head.dims, keys)
     logits = max((head.elements(t) for t in _logits(graph.head)), key=np.sum, default=np.zeros(len(keys)))
-    both_ends = {"shared_parameters": shared, "trained_shared": trained_shared}
-    return UnitTables(**stacked, logits=logits * (1 + graph.mtp_layers), **both_ends)
+    ends = {"shared_parameters": shared, "trained_shared": trained_shared}
+    ends |= {"logits": logits * (1 + graph.mtp_layers) / keys.loss_chunks}
+    return UnitTables(**stacked, **ends, beside_loss=beside_bytes(graph.head, head, machine.precision))
 
 
 def _logits(head: LayerGraph) -> list[TensorSpec]:
@@ -331,8 +335,14 @@ def _again_s(
     if is_layer(unit):
         chosen = [times[o.name].forward_s for o in repeated(unit, machine.stack)]
         again[:, RECOMPUTE_MODES.index("selective")] = _total(chosen, keys)
-        again[:, RECOMPUTE_MODES.index("full")] = forward
+        again[:, RECOMPUTE_MODES.index("full")] = forward - _of_cut_losses(unit, times, keys)
     return again
+
+
+def _of_cut_losses(unit: LayerGraph, times: dict[str, OperatorTime], keys: OperatorKeys) -> FloatArray:
+    """Forward time of a unit's loss in pieces, which is never run again: its backward pass is over by then."""
+    own = _total((times[o.name].forward_s for o in unit.operators if touches_logits(o)), keys)
+    return np.where(keys.loss_chunks > 1, own, 0.0)
 
 
 def _parameters(unit: LayerGraph, keys: OperatorKeys, *, expert: bool, trained: bool = False) -> FloatArray:

@@ -32,7 +32,8 @@ class StageWork:
         attention_s: of computing, attention cores both ways.
         hbm_bytes: device-memory traffic.
         layers: layers of the stage.
-        logits: logits of one micro-batch where the stage holds the head.
+        logits: logits of one micro-batch, or of one piece of its loss, where the stage holds the head.
+        beside_loss: bytes that a loss in pieces holds beside them.
     """
 
     compute_forward_s: FloatArray
@@ -55,6 +56,7 @@ class StageWork:
     hbm_bytes: FloatArray
     layers: FloatArray
     logits: FloatArray
+    beside_loss: FloatArray
 
 
 def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: SplitTable, runs: int) -> StageWork:
@@ -78,6 +80,7 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
     def by_mode(table: FloatArray) -> FloatArray:
         return np.asarray(np.einsum("pru,pum->pmr", counts, table[key]))
 
+    head = splits.held(counts, splits.kinds + 1)
     live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
     return StageWork(
         compute_forward_s=plain(tables.compute_forward_s),
@@ -99,5 +102,6 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],
-        logits=splits.held(counts, splits.kinds + 1) * tables.logits[key][:, None],
+        logits=head * tables.logits[key][:, None],
+        beside_loss=head * tables.beside_loss[key][:, None],
     )

@@ -56,7 +56,10 @@ def point_of(record: Mapping[str, Any]) -> Point:
         record: an ESTIMATE with a price.
     """
     parallel = record["parallel"]
-    made = {name: int(parallel[name]) for name in ("tp", "cp", "pp", "ep", "etp", "dp_replicate", "micro_batch", "vpp")}
+    made = {
+        name: int(parallel[name])
+        for name in ("tp", "cp", "pp", "ep", "etp", "dp_replicate", "micro_batch", "vpp", "loss_chunks")
+    }
     made |= {"sp": int(parallel["sequence_parallel"]), "zero": int(parallel["zero_stage"])}
     made |= {"schedule": SCHEDULE_IDS.index(parallel["schedule"]), "split": _split_kind(record)}
     made["recompute"] = _recompute_choice(record)
@@ -139,7 +142,7 @@ def degrees_at(problem: Problem, point: Point) -> Degrees:
     choice, layers = point["recompute"], problem.graph.layers
     share = RECOMPUTED_SHARE[choice]
     covered = int(np.ceil(-(-layers // point["pp"]) * share)) if choice > _FULL else None
-    names = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "vpp", "zero", "dp_replicate")
+    names = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "vpp", "zero", "dp_replicate", "loss_chunks")
     kind = point["split"]
     return Degrees(
         **{name: point[name] for name in names},

@@ -44,6 +44,7 @@ def degrees_text(estimate: Mapping[str, Any]) -> str:
         *schedule,
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
         f"recompute {_recomputed(estimate)}",
+        *([f"loss in {p['loss_chunks']:,} pieces"] if p["loss_chunks"] > 1 else []),
         words.many(p["world_size"], "GPU"),
     ]
     return ", ".join(named + rest)

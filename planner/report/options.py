@@ -234,6 +234,7 @@ Schedule = Annotated[
 SequenceParallel = Annotated[bool | None, option(PLAN, "default: on if tp > 1", "--sequence-parallel/--no-sequence-parallel")]
 Recompute = Annotated[str | None, option(PLAN, "none (default) selective full", metavar="MODE")]
 RecomputeLayers = Annotated[int | None, option(PLAN, "layers of a stage to recompute (all)", metavar=Whole)]
+LossChunks = Annotated[int | None, option(PLAN, "pieces of head and loss (1)", metavar=Whole)]
 LayersPerStage = Annotated[str | None, option(PLAN, "layers of each stage or chunk", metavar="A,B,...")]
 
 Trace = Annotated[str | None, option(OUTPUT, "write one step as a trace for Perfetto", metavar="FILE")]

@@ -150,4 +150,5 @@ _COLUMN_WORDS: Mapping[str, str] = {
     "schedule": "schedule",
     "recompute": "recompute",
     "cp_comm": "cp_comm",
+    "loss_chunks": "loss_chunks",
 }

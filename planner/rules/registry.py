@@ -18,6 +18,7 @@ from shardwright.planner.rules.deepspeed import DEEPSPEED_RULES
 from shardwright.planner.rules.elementary import ELEMENTARY
 from shardwright.planner.rules.exchanges import EXCHANGES, TARGET_EXCHANGES
 from shardwright.planner.rules.launching import LAUNCH_RULES
+from shardwright.planner.rules.losses import LOSSES, TARGET_LOSSES
 from shardwright.planner.rules.megatron.attention import ATTENTION_RULES
 from shardwright.planner.rules.megatron.moe import MOE_RULES
 from shardwright.planner.rules.megatron.optimizer import OPTIMIZER_RULES
@@ -46,6 +47,7 @@ AXIS_ORDER: tuple[str, ...] = (
     "schedule",
     "split",
     "recompute",
+    "loss_chunks",
 )
 
 
@@ -62,6 +64,7 @@ def _place(rule: Rule) -> tuple[bool, int]:
 SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
     "degrees": TARGET_RULES,
     "exchanges": TARGET_EXCHANGES,
+    "losses": TARGET_LOSSES,
     "launching": LAUNCH_RULES,
     "megatron: world": WORLD_RULES,
     "megatron: attention": ATTENTION_RULES,
@@ -78,7 +81,7 @@ SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
 
 ALL_TARGET_RULES: tuple[Rule, ...] = tuple(rule for rules in SUBJECTS.values() for rule in rules)
 
-RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *EXCHANGES, *CANONICAL, *ALL_TARGET_RULES), key=_place))
+RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *EXCHANGES, *LOSSES, *CANONICAL, *ALL_TARGET_RULES), key=_place))
 
 
 def rules_for(framework: str, version: str | None = None) -> tuple[Rule, ...]:

@@ -26,6 +26,9 @@ from shardwright.planner.search.space import declare, enumerate_legal, fixed_val
 MAX_GPUS = 16_384
 """Larger clusters are not proposed as a remedy."""
 
+LOSS_PIECES = 8
+"""A loss is cut into so many more pieces (as torchtitan does)."""
+
 AGAINST_FIX = " (against --fix)"
 
 Remedy = dict[str, Any]
@@ -53,9 +56,9 @@ def remedies(problem: Problem, record: Record, held: Collection[str] = ()) -> li
         held: axes the user fixed; a remedy that changes one says so.
     """
     made: list[Remedy] = []
-    for axis, text, degrees in _changes(degrees_of(record)):
+    for axis, text, degrees in _changes(degrees_of(record), at_loss=_at_loss(record)):
         changed = estimate_degrees(problem, degrees)
-        if changed["predicted"] is None or changed["memory"]["peak_bytes"] >= record["memory"]["peak_bytes"]:
+        if _breaks_a_rule(changed) or changed["memory"]["peak_bytes"] >= record["memory"]["peak_bytes"]:
             continue
         said = text + (AGAINST_FIX if axis in held else "")
         made.append(_remedy(said, changed["feasible"], changed["predicted"]["step_time_s"], changed["memory"]["peak_bytes"]))
@@ -120,7 +123,17 @@ def _remedy(change: str, feasible: bool, step_time_s: float, peak_bytes: int) ->
     return {"change": change, "feasible": feasible, "step_time_s": step_time_s, "peak_bytes": peak_bytes}
 
 
-def _changes(degrees: Degrees) -> Iterator[tuple[str, str, Degrees]]:
+def _breaks_a_rule(record: Record) -> bool:
+    """Whether a plan is no plan at all, or none that the framework can run: it is no remedy then."""
+    return record["predicted"] is None or any(v["rule"] != "memory" for v in record["violations"])
+
+
+def _at_loss(record: Record) -> bool:
+    """Whether the fullest stage is fullest at its loss, where logits stand."""
+    return bool(record["stages"][record["memory"]["peak_stage"]]["memory"]["logits_bytes"] > 0)
+
+
+def _changes(degrees: Degrees, *, at_loss: bool) -> Iterator[tuple[str, str, Degrees]]:
     """Changes worth trying, each away from what the plan has: the axis, the change in words, the plan."""
     if degrees.recompute != "full":
         yield "recompute", "recompute full", replace(degrees, recompute="full", recompute_layers=None)
@@ -131,6 +144,9 @@ def _changes(degrees: Degrees) -> Iterator[tuple[str, str, Degrees]]:
         doubled = 2 * getattr(degrees, name)
         changed = replace(degrees, **{name: doubled, "layers_per_stage": None, "dp_replicate": None})
         yield name, f"{name} {doubled}", _with_legal_schedule(changed)
+    if at_loss:
+        pieces = LOSS_PIECES * degrees.loss_chunks
+        yield "loss_chunks", f"loss-chunks {pieces}", replace(degrees, loss_chunks=pieces)
     if degrees.zero is not None and degrees.zero < 3:
         yield "zero", f"zero {degrees.zero + 1}", replace(degrees, zero=degrees.zero + 1, dp_replicate=None)
 

@@ -105,6 +105,7 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
         "micro_batches",
         "zero",
         "schedule",
+        "loss_chunks",
     )
     batch = PlanBatch(
         **{name: columns[name] for name in names},

@@ -157,6 +157,7 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
         "schedule": tuple(range(len(SCHEDULE_IDS))),
         "split": (0, len(SPLIT_KINDS) - 1, *(_of_speed() if cluster.mixed else ())),
         "recompute": (0, 1, 2),
+        "loss_chunks": (1,),
     }
 
 

@@ -26,8 +26,8 @@ WHERE = "--measured"
 SITE = "this site"
 MEASURES = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
 DIFFERS = ("model", "seq_len", "global_batch", "gpus", "precision")
-_WHOLE = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch", "zero", "recompute_layers", "seq_len",
-          "global_batch", "gpus")  # fmt: skip
+_WHOLE = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch", "zero", "recompute_layers", "loss_chunks",
+          "seq_len", "global_batch", "gpus")  # fmt: skip
 _WORDS = ("schedule", "recompute", "cp_comm", "model", "precision")
 _DEGREES = tuple(name for name in (*_WHOLE, *_WORDS, "sequence_parallel") if name not in DIFFERS)
 KEYS = (*MEASURES, *_DEGREES, *DIFFERS)

@@ -83,6 +83,7 @@ def counted(layer, precision, mode="none", modules=()):
         "etp": 1,
         "micro_batch": layer.batch,
         "cp_comm": 0,
+        "loss_chunks": 1,
     }
     keys = OperatorKeys(**{name: np.array([value]) for name, value in degrees.items()}, seq_len=layer.seq)
     table = saved_bytes(unit, LocalSizes(unit.dims, keys), keys, machine_of(layer, precision, modules))
@@ -164,6 +165,7 @@ def test_the_head_keeps_its_softmax(precision):
         **{n: np.array([1]) for n in ("tp", "cp", "ep", "etp")},
         sp=np.array([0]),
         cp_comm=np.array([0]),
+        loss_chunks=np.array([1]),
         micro_batch=np.array([2]),
         seq_len=layer.seq,
     )

@@ -10,8 +10,9 @@ from shardwright.hardware.catalog import load_cluster
 from shardwright.models.dtypes import GRAD_DTYPES, OPTIMIZERS
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plan_records import degrees_of
+from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem
-from shardwright.planner.search.near_misses import near_misses
+from shardwright.planner.search.near_misses import near_misses, remedies
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 
@@ -148,3 +149,28 @@ def test_a_space_without_any_legal_plan_is_refused_with_the_rule():
     with pytest.raises(ConflictError, match=r"\d") as caught:
         plan("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=64, search=SearchOptions(fix={"tp": "3"}))
     assert caught.value.hint
+
+
+def logits_miss(framework):
+    """A plan whose logits are too large, by a framework that cuts losses or by one that does not."""
+    options = PricingOptions(framework=framework, stack="torchtitan")
+    problem = build_problem("llama3.1-8b", "dgx-h100:1", seq_len=65_536, global_batch=64, options=options)
+    return problem, estimate_degrees(problem, Degrees(recompute="full"))
+
+
+def test_a_smaller_piece_of_the_loss_is_offered_where_logits_are_the_peak():
+    problem, record = logits_miss("torchtitan")
+    assert [v["rule"] for v in record["violations"]] == ["memory"]
+    (found,) = (r for r in remedies(problem, record) if r["change"] == "loss-chunks 8")
+    again = estimate_degrees(problem, Degrees(recompute="full", loss_chunks=8))
+    assert found["feasible"] is again["feasible"] is True
+    assert found["step_time_s"] == again["predicted"]["step_time_s"] >= record["predicted"]["step_time_s"]
+    assert found["peak_bytes"] == again["memory"]["peak_bytes"]
+
+
+def test_remedies_keep_the_rules():
+    problem, record = logits_miss("pytorch")
+    assert record["stages"][0]["memory"]["logits_bytes"] > record["memory"]["capacity_bytes"]
+    changes = [r["change"] for r in remedies(problem, record)]
+    assert changes
+    assert not any(change.startswith("loss-chunks") for change in changes)

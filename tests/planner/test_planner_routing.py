@@ -23,7 +23,16 @@ def _estimate(skew: float | None, *, ep: int, etp: int = 1, tp: int = 1):
 def _keys(ep: list[int], imbalance: float) -> OperatorKeys:
     one = np.ones(len(ep), dtype=np.int64)
     return OperatorKeys(
-        tp=one, sp=0 * one, cp=one, ep=np.array(ep), etp=one, micro_batch=one, cp_comm=0 * one, seq_len=64, imbalance=imbalance
+        tp=one,
+        sp=0 * one,
+        cp=one,
+        ep=np.array(ep),
+        etp=one,
+        micro_batch=one,
+        cp_comm=0 * one,
+        loss_chunks=one,
+        seq_len=64,
+        imbalance=imbalance,
     )
 
 

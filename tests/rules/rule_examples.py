@@ -267,6 +267,8 @@ BRIDGE = {
 TITAN = {
     "torch-kv-heads": ({"tp": 8}, {"tp": 16}),
     "torch-vocabulary": ({"tp": 2}, {"tp": 5}),
+    "torchtitan-whole-loss": ({}, {"loss_chunks": 8}),
+    "torchtitan-loss-chunks": ({"cp": 2, "loss_chunks": 8}, {"loss_chunks": 7}),
     "torchtitan-cp-comm": ({"cp": 2, "cp_comm": "allgather"}, {"cp_comm": "a2a"}),
     "torchtitan-ep": ({"model": ROUTED, "zero": 3, "ep": 8}, {"dp_replicate": 24}),
     "torchtitan-etp-none": ({"model": ROUTED, "zero": 3, "ep": 2, "tp": 2, "etp": 1}, {"etp": 2}),
@@ -335,10 +337,12 @@ LAUNCH = {"launched-world": ({"launch.world_size": 96}, {"launch.world_size": 1}
 #: rules of degrees: (what keeps it, what changes); schedules and recomputing by name
 DEGREES = {
     "megatron": {
+        "whole-loss": ({"micro_batch": 2}, {"loss_chunks": 4}),
         "megatron-zero": ({"zero": 1}, {"zero": 2}),
         "megatron-schedule": ({"pp": 2, "vpp": 2, "schedule": "interleaved-1f1b"}, {"schedule": "zb-v"}),
     },
     "torchrun": {
+        "whole-loss": ({}, {"loss_chunks": 4}),
         "torch-zero": ({"zero": 3}, {"zero": 1}),
         "torch-1f1b": ({"pp": 2}, {"pp": 4, "micro_batches": 3}),
         "torch-split-backward": ({"pp": 2, "vpp": 2, "zero": 2, "schedule": "zb-v"}, {"zero": 3}),
@@ -352,6 +356,7 @@ DEGREES = {
         "torch-recompute": ({"recompute": "full"}, {"recompute": "full-half"}),
     },
     "deepspeed": {
+        "whole-loss": ({}, {"loss_chunks": 2}),
         "deepspeed-axes": ({}, {"cp": 2}),
         "deepspeed-pipeline": ({"pp": 2}, {"zero": 2}),
     },

@@ -24,7 +24,7 @@ GPUS = 96
 COLUMNS = {*AXIS_ORDER, "dp", "edp", "dp_shard", "micro_batches"}
 WITHOUT = {"model", "device", "global_batch"}
 INDEX = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES, "cp_comm": CP_COMM_KINDS}
-BASE = dict.fromkeys(("tp", "cp", "pp", "ep", "etp", "dp_replicate", "micro_batch", "vpp"), 1)
+BASE = dict.fromkeys(("tp", "cp", "pp", "ep", "etp", "dp_replicate", "micro_batch", "vpp", "loss_chunks"), 1)
 BASE |= dict.fromkeys(("sp", "split", "recompute", "cp_comm"), 0) | {"zero": 1, "schedule": SCHEDULE_IDS.index("1f1b")}
 
 CASES = [

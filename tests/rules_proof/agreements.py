@@ -68,7 +68,7 @@ NOT_IN_CORE: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "dp-replicate", "expert-replicate", "replicas", "megatron-optimizer", "megatron-precision", "megatron-schedule",
-            "megatron-zero", "megatron-vocabulary", "schedule-chunks", "schedule-rounds",
+            "megatron-zero", "megatron-vocabulary", "schedule-chunks", "schedule-rounds", "loss-chunks", "whole-loss",
         ),
         _DEGREES,
     ),
@@ -155,7 +155,9 @@ ARGUMENTS_LAX: Mapping[str, Lax] = {
 
 _AT_START = "checked when groups, micro-batches, optimizer or layers are made, not by the arguments"
 
-NOT_IN_ARGUMENTS: Mapping[str, str] = {"megatron-split-flags": _DEGREES} | dict.fromkeys(
+NOT_IN_ARGUMENTS: Mapping[str, str] = {
+    **dict.fromkeys(("megatron-split-flags", "loss-chunks", "whole-loss"), _DEGREES),
+} | dict.fromkeys(
     (
         "batch-dp", "batch-micro", "expert-mesh", "expert-sequence", "interleaved-batch", "layers-stages",
         "megatron-moe-sp", "megatron-optimizer-instances",

@@ -74,7 +74,14 @@ def random_case(seed, *, most):
     mode = int(rng.integers(0, 4))
     covered = int(rng.integers(1, 4)) if mode == 3 and vpp == 1 else ALL_LAYERS
     row = {"tp": 1, "sp": 0, "cp": 1, "pp": pp, "vpp": vpp, "ep": 1, "etp": 1, "dp": 8 // pp, "dp_replicate": 1}
-    row |= {"micro_batch": 1, "micro_batches": micro_batches, "zero": 1 if pp < 8 else 0, "split": 0, "cp_comm": 0}
+    row |= {
+        "micro_batch": 1,
+        "micro_batches": micro_batches,
+        "zero": 1 if pp < 8 else 0,
+        "split": 0,
+        "cp_comm": 0,
+        "loss_chunks": 1,
+    }
     row |= {"schedule": SCHEDULE_IDS.index(schedule), "recompute": min(mode, 2), "recompute_layers": covered}
     chunks = divisions(layers, pp, vpp)
     if not 1 < len(chunks) <= most:

@@ -18,6 +18,7 @@ MODULE, FUNCTION = "shardwright_plan", "planned"
 _TEXT = '''\
 """{title}"""
 
+from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.models.{family} import model_registry
 from torchtitan.models.{family}.config_registry import {base}
@@ -34,6 +35,8 @@ def {function}():
             if not hasattr(section, key):
                 raise AttributeError(f"this torchtitan has no setting {{key}}: write the files for its own release")
             setattr(section, key, value)
+    whole = getattr(config.loss, "loss_fn", config.loss)
+    config.loss = {loss}
     config.activation_checkpoint = {recompute}
     config.compile.enable = {compiled}
     return config
@@ -52,9 +55,15 @@ def module_config(request: Request, flavor: Flavor, *, compiled: bool) -> str:
         function=FUNCTION,
         parallelism=_mapping(parallelism(request)),
         training=_mapping(training(request)),
+        loss=_loss(request.parallel["loss_chunks"]),
         recompute=_RECOMPUTE[request.parallel["recompute"]["mode"]],
         compiled=python_text(compiled),
     )
+
+
+def _loss(pieces: int) -> str:
+    """The loss of the stock configuration, whole or in pieces (stock configurations have eight)."""
+    return "whole" if pieces == 1 else f"ChunkedLossWrapper.Config(num_chunks={python_text(pieces)}, loss_fn=whole)"
 
 
 def _mapping(values: dict[str, object]) -> str:

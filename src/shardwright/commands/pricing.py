@@ -108,6 +108,7 @@ def estimate(
     recompute: o.Recompute = None,
     recompute_layers: o.RecomputeLayers = None,
     layers_per_stage: o.LayersPerStage = None,
+    loss_chunks: o.LossChunks = None,
     precision: o.Precision = None,
     optimizer: o.Optimizer = None,
     grad_dtype: o.GradDtype = None,

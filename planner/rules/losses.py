@@ -1,0 +1,78 @@
+"""Rules of a loss in pieces: how many there can be, and which targets cut it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.planner.plans import BoolArray
+from shardwright.planner.rules.base import Candidate, Columns, Facts, Rule, closest, divisors
+from shardwright.planner.rules.declaring import degree_rule
+
+_WHOLE = {"loss_chunks": 1}
+
+
+def _too_many(c: Columns, f: Facts) -> BoolArray:
+    tokens = c["micro_batch"] * f.seq_len // c["cp"]
+    return np.asarray(c["loss_chunks"] > np.where(f.graph.origin is None, tokens, 1))
+
+
+def _message(c: Candidate, f: Facts) -> str:
+    if f.graph.origin is not None:
+        return f"{f.graph.name} was read from a graph file, whose loss is priced as it stands there, not in {c['loss_chunks']}"
+    return f"{c['loss_chunks']:,} pieces of the {c['micro_batch'] * f.seq_len // c['cp']:,} tokens a rank has of a micro-batch"
+
+
+LOSS_CHUNKS = Rule(
+    id="loss-chunks",
+    says="a loss has no more pieces than tokens; that of a graph file is whole",
+    reads=("cp", "micro_batch", "loss_chunks"),
+    broken=_too_many,
+    message=_message,
+    remedy=lambda c, f: "use loss_chunks 1",
+)
+
+LOSSES: tuple[Rule, ...] = (LOSS_CHUNKS,)
+
+
+def _uneven(c: Columns, f: Facts) -> BoolArray:
+    return np.asarray((f.seq_len // c["cp"]) % c["loss_chunks"] != 0)
+
+
+def _even(c: Candidate, f: Facts) -> dict[str, int]:
+    return {"loss_chunks": closest(c["loss_chunks"], divisors(f.seq_len // c["cp"]))}
+
+
+TARGET_LOSSES: tuple[Rule, ...] = (
+    degree_rule(
+        "whole-loss",
+        "head and loss take a micro-batch in one piece",
+        reads=("loss_chunks",),
+        breaks=lambda c, f: c["loss_chunks"] > 1,
+        message="a loss in {loss_chunks} pieces",
+        mend=_WHOLE,
+        targets=("megatron", "megatron-bridge", "torchrun", "deepspeed"),
+        source="Megatron-Core language_module compute_language_model_loss (fused or not, of all logits of a micro-batch)",
+    ),
+    degree_rule(
+        "torchtitan-whole-loss",
+        "head and loss take a micro-batch in one piece before 0.3",
+        reads=("loss_chunks",),
+        breaks=lambda c, f: c["loss_chunks"] > 1,
+        message="a loss in {loss_chunks} pieces",
+        mend=_WHOLE,
+        targets=("torchtitan",),
+        until="0.3",
+        source="torchtitan 0.2 components/loss.py",
+    ),
+    degree_rule(
+        "torchtitan-loss-chunks",
+        "the pieces of a loss are equal parts of a sequence on its rank",
+        reads=("cp", "loss_chunks"),
+        breaks=_uneven,
+        message="a loss in {loss_chunks} pieces of {seq_len} tokens over cp {cp}",
+        mend=_even,
+        targets=("torchtitan",),
+        since="0.3",
+        source="torchtitan 0.3 ChunkedLossWrapper",
+    ),
+)
