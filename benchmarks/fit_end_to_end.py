@@ -1,145 +1,169 @@
-"""Would constants fitted to whole measured steps predict other sources better? In sample, and one source left out.
+"""Fits global factors to whole measured steps, and says what they do for sources of runs that were left out.
 
-    python benchmarks/fit_end_to_end.py RUNS.csv [--without NAME,...]
+    python benchmarks/fit_end_to_end.py RUNS.csv [-o FILE] [--factors NAME,...]
 
-Each factor of `FACTORS` multiplies one part of the model; x are their logarithms, y the log of measured over predicted, A the
-change of log price by x, found by pricing again. Minimised is Σ w·(y − A·x)² + Σ (x / spread)², w so that every source
-counts once, and less for runs that are far off. Nothing of it is shipped: see docs/accuracy.md.
+Factors of `planner.fits.factors` are taken up one by one as long as the error of sources left out falls by `GAIN` (`chosen`);
+the choice itself is judged on sources that took part in neither choice nor fit (`nested`). -o writes the file that ships,
+`planner/fits/presets/published-runs.yaml`. Prices are linear in log factors here; `shardwright validate --fit loso` prices in
+full.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from shardwright.errors import ShardwrightError
-from shardwright.planner.estimation import estimate_degrees
-from shardwright.planner.problem import PricingOptions, Problem
-from shardwright.planner.runs import read_runs
-from shardwright.planner.validation import FLAG, UNSCORED_GROUPS
-from shardwright.planner.validation_rows import DEFAULT_METER, price_run, read_run
+from shardwright.documents import rounded, yaml_text
+from shardwright.planner.fits.factors import FACTORS, NOTHING_FITTED
+from shardwright.planner.fits.fitting import Deviation, fit_factors
+from shardwright.planner.problem import PricingOptions
+from shardwright.planner.validation import UNSCORED_GROUPS, measured_runs
+from shardwright.planner.validation_fits import deviations
 
-STEP = 0.1
-SITE, FAR = 0.06, 0.12
-"""Deviation of sources from the model, and from where a run counts less."""
+GAIN = 0.0005
+"""Least fall of the error of sources left out for which a factor is taken up."""
 
-Change = Callable[[Problem, float], Problem]
+P90_SHARE = 0.25
+"""How much the 90th percentile counts beside the median in that error."""
 
-
-def kernels(name: str) -> Change:
-    return lambda p, f: replace(p, kernels=replace(p.kernels, **{name: f * getattr(p.kernels, name)}))
+Values = Mapping[str, float]
 
 
-def stack(*names: str, most: float = math.inf) -> Change:
-    return lambda p, f: replace(p, stack=replace(p.stack, **{name: min(f * getattr(p.stack, name), most) for name in names}))
-
-
-def low_precision(p: Problem, f: float) -> Problem:
-    low = ("fp8", "mxfp8", "nvfp4", "fp4")
-    rates = {key: rate / f if key.startswith(low) else rate for key, rate in p.kernels.precision_speedup.items()}
-    return replace(p, kernels=replace(p.kernels, precision_speedup=rates))
-
-
-def on(arch: str, change: Change) -> Change:
-    return lambda p, f: change(p, f) if p.device.arch.startswith(arch) else p
-
-
-FACTORS: dict[str, tuple[float, Change]] = {
-    "sustained.ampere": (0.10, on("ampere", kernels("sustained_factor"))),
-    "sustained.hopper": (0.10, on("hopper", kernels("sustained_factor"))),
-    "sustained.blackwell": (0.10, on("blackwell", kernels("sustained_factor"))),
-    "attention": (0.10, kernels("attention_sustained_factor")),
-    "low_precision.hopper": (0.08, on("hopper", low_precision)),
-    "low_precision.blackwell": (0.08, on("blackwell", low_precision)),
-    "elementwise": (0.20, stack("elementwise_factor")),
-    "logits": (0.20, stack("logit_bytes")),
-    "dp_floor": (0.25, stack("dp_exposed_floor", most=1.0)),
-    "tp_exposed": (0.25, stack("tp_exposed", most=1.0)),
-    "p2p": (0.25, stack("p2p_exposed", "p2p_exposed_interleaved")),
-    "scores": (0.20, stack("score_bytes_forward", "score_bytes_backward")),
-    "host": (0.40, stack("host_s_per_kernel")),
-    "routed_host": (0.40, stack("moe_host_forward_s", "moe_host_backward_s")),
-    "fsdp_interference": (0.50, stack("fsdp_interference")),
-}
-"""Factor: its prior spread, and what it changes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A run: its source, log of predicted over measured, and the change of log price by each factor."""
-
-    group: str
-    log: float
-    slope: np.ndarray
-
-
-def rows_of(path: Path, names: list[str]) -> list[Row]:
-    made = []
-    for row in read_runs(path):
-        if FLAG.search(row.notes) or row.source_group in UNSCORED_GROUPS:
-            continue
-        try:
-            run = read_run(row, PricingOptions())
-            base = price_run(run, row.memory_meter or DEFAULT_METER, estimate_degrees).step_s
-        except ShardwrightError:
-            continue
-        if run.measured_s is None:
-            continue
-        slope = np.zeros(len(names))
-        for at, name in enumerate(names):
-            changed = FACTORS[name][1](run.problem, math.exp(STEP))
-            if changed is not run.problem:
-                price = price_run(replace(run, problem=changed), row.memory_meter or DEFAULT_METER, estimate_degrees)
-                slope[at] = math.log(price.step_s / base) / STEP
-        made.append(Row(group=row.source_group, log=math.log(base / run.measured_s), slope=slope))
-    return made
-
-
-def fitted(rows: list[Row], names: list[str]) -> np.ndarray:
-    slope, y = np.array([row.slope for row in rows]), -np.array([row.log for row in rows])
-    count = Counter(row.group for row in rows)
-    once = np.array([min(count[row.group], 10) / (2.5 * count[row.group] * SITE**2) for row in rows])
-    prior, x = np.diag([1.0 / FACTORS[name][0] ** 2 for name in names]), np.zeros(len(names))
-    for _ in range(8):
-        weight = once / np.maximum(1.0, np.abs(y - slope @ x) / FAR)
-        x = np.linalg.solve(slope.T @ (weight[:, None] * slope) + prior, slope.T @ (weight * y))
-    return x
-
-
-def errors(rows: list[Row], x: np.ndarray) -> tuple[float, float]:
-    found = [abs(math.exp(row.log + float(row.slope @ x)) - 1.0) for row in rows]
+def errors(runs: Sequence[Deviation], names: Sequence[str], values: Values) -> tuple[float, float]:
+    """Median and 90th percentile of |predicted / measured - 1|."""
+    x = np.log([values.get(name, 1.0) for name in names])
+    found = [abs(math.expm1(run.log_ratio + float(np.dot(run.slope, x)))) for run in runs]
     return float(np.median(found)), float(np.quantile(found, 0.9))
 
 
+def by_source(runs: Sequence[Deviation]) -> dict[str, list[Deviation]]:
+    """Runs of each source, in order of names."""
+    return {source: [run for run in runs if run.source == source] for source in sorted({run.source for run in runs})}
+
+
+def part(runs: Sequence[Deviation], names: Sequence[str], some: Sequence[str]) -> list[Deviation]:
+    """The runs with the slopes of some of the factors."""
+    places = [names.index(name) for name in some]
+    return [
+        Deviation(source=run.source, log_ratio=run.log_ratio, slope=tuple(run.slope[place] for place in places)) for run in runs
+    ]
+
+
+def left_out(runs: Sequence[Deviation], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Errors of each source with factors fitted to the others."""
+    groups = by_source(runs)
+    return {source: errors(own, names, fit_factors(runs, names, without=source)) for source, own in groups.items()}
+
+
+def score(found: Mapping[str, tuple[float, float]]) -> float:
+    """What is made least: mean over sources of the median and a share of the 90th percentile."""
+    return float(np.mean([median + P90_SHARE * p90 for median, p90 in found.values()]))
+
+
+def chosen(runs: Sequence[Deviation], names: Sequence[str]) -> list[str]:
+    """Factors taken up one by one, the one that helps sources left out most first."""
+    taken: list[str] = []
+    best = score(left_out(part(runs, names, taken), taken))
+    while True:
+        offers = [
+            (score(left_out(part(runs, names, [*taken, name]), [*taken, name])), name) for name in names if name not in taken
+        ]
+        least, name = min(offers, default=(math.inf, ""))
+        if least > best - GAIN:
+            return taken
+        taken, best = [*taken, name], least
+
+
+def nested(runs: Sequence[Deviation], names: Sequence[str]) -> dict[str, tuple[tuple[float, float], list[str]]]:
+    """Errors of each source with factors chosen and fitted without it, and the choice."""
+    made = {}
+    for source, own in by_source(runs).items():
+        others = [run for run in runs if run.source != source]
+        some = chosen(others, names)
+        values = fit_factors(part(others, names, some), some)
+        made[source] = errors(part(own, names, some), some, values), some
+    return made
+
+
+def jackknife(runs: Sequence[Deviation], names: Sequence[str]) -> dict[str, float]:
+    """Standard error of each log factor by leaving out one source at a time."""
+    sources = sorted({run.source for run in runs})
+    logs = np.log([[fit_factors(runs, names, without=source)[name] for name in names] for source in sources])
+    count = len(sources)
+    spread = np.sqrt((count - 1) / count * ((logs - logs.mean(axis=0)) ** 2).sum(axis=0))
+    return dict(zip(names, spread.tolist(), strict=True))
+
+
+def document(runs: Sequence[Deviation], names: Sequence[str], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """What the file that ships holds."""
+    values, spread = fit_factors(runs, names), jackknife(runs, names)
+    without = {source: fit_factors(runs, names, without=source) for source in by_source(runs)}
+    rows = {
+        name: {
+            "value": rounded(values[name], 4),
+            "prior": 1.0,
+            "prior_spread": FACTORS[name].spread,
+            "standard_error": rounded(spread[name], 2),
+            "left_out_least": rounded(min(v[name] for v in without.values()), 4),
+            "left_out_most": rounded(max(v[name] for v in without.values()), 4),
+        }
+        for name in names
+    }
+    return {
+        "name": "published-runs",
+        "runs": len(runs),
+        "sources": sorted({run.source for run in runs}),
+        "date": date.today().isoformat(),
+        "errors": {way: {"median": rounded(m, 3), "p90": rounded(p, 3)} for way, (m, p) in figures.items()},
+        "factors": rows,
+    }
+
+
+def means(found: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Median and 90th percentile, averaged over sources."""
+    median, p90 = np.mean(list(found.values()), axis=0)
+    return float(median), float(p90)
+
+
 def main() -> None:
+    """Reads runs, chooses and fits factors, prints what they do and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--without", default="", help="factors to leave at 1")
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--factors", help="fit these instead of choosing")
     given = parser.parse_args()
-    names = [name for name in FACTORS if name not in given.without.split(",")]
-    rows = rows_of(given.runs, names)
-    groups = sorted({row.group for row in rows})
-    own = {group: [row for row in rows if row.group == group] for group in groups}
-    everything, nothing = fitted(rows, names), np.zeros(len(names))
-    without = {group: fitted([row for row in rows if row.group != group], names) for group in groups}
+    names = list(FACTORS)
+    options = PricingOptions(fits=NOTHING_FITTED)
+    runs = deviations(measured_runs(given.runs, options, frozenset(UNSCORED_GROUPS)), names)
+    some = given.factors.split(",") if given.factors else chosen(runs, names)
+    some = [name for name in names if name in some]
+    own, groups = part(runs, names, some), by_source(part(runs, names, some))
+    values = fit_factors(own, some)
     ways = {
-        "nothing fitted": dict.fromkeys(groups, nothing),
-        "fitted to all": dict.fromkeys(groups, everything),
-        "source left out": without,
+        "none": {source: errors(rows, some, {}) for source, rows in groups.items()},
+        "in_sample": {source: errors(rows, some, values) for source, rows in groups.items()},
+        "left_out": left_out(own, some),
     }
-    print(f"{len(rows)} runs of {len(groups)} sources, {len(names)} factors")
-    for way, x in ways.items():
-        median, p90 = np.mean([errors(own[group], x[group]) for group in groups], axis=0)
-        print(f"{way:16} median {100 * median:5.1f} %, p90 {100 * p90:5.1f} %")
-    for at, name in enumerate(names):
-        spread = [math.exp(x[at]) for x in without.values()]
-        print(f"  {name:24} {math.exp(everything[at]):.3f}   left out {min(spread):.3f} to {max(spread):.3f}")
+    choices = {} if given.factors else nested(runs, names)
+    ways |= {"chosen_and_left_out": {source: pair for source, (pair, _) in choices.items()}} if choices else {}
+    figures = {way: means(found) for way, found in ways.items()}
+    made = document(own, some, figures)
+    print(f"{len(runs)} runs of {len(groups)} sources, {len(some)} factors of {len(names)}")
+    for name, row in made["factors"].items():
+        print(f"  {name:30} {row['value']:.3f} ± {row['standard_error']:.3f}  ({FACTORS[name].says})")
+    for way, (median, p90) in figures.items():
+        print(f"{way:20} median {100 * median:5.2f} %, p90 {100 * p90:5.2f} %")
+    for source in groups:
+        cells = "  ".join(f"{100 * found[source][0]:5.1f} /{100 * found[source][1]:5.1f}" for found in ways.values())
+        print(f"  {source:16} {cells}   {' '.join(choices[source][1]) if choices else ''}")
+    if given.output:
+        given.output.write_text(yaml_text(made), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -202,6 +202,20 @@ def estimate_batch(problem: Problem, batch: PlanBatch, splits: Sequence[Split]) 
     return describe(context, batch, key, price(context, batch, key, exact=True))
 
 
+def step_time_s(problem: Problem, degrees: Degrees) -> float:
+    """The step time of a plan that can be priced, without its record: what `estimate_degrees` prints, for many prices.
+
+    Raises:
+        InvalidValueError: the degrees do not multiply up.
+    """
+    settled = settle(problem, degrees)
+    if settled.row is None or settled.split is None:
+        raise InvalidValueError("the plan cannot be priced", hint="`estimate` says which rules it breaks")
+    batch, table = PlanBatch.stack([settled.row]), fold(problem.graph, [settled.split], every_rank=True, areas=problem.areas)
+    context, key = make_context(problem, batch, table, network_of(problem))
+    return float(price(context, batch, key, exact=True).step_s[0])
+
+
 def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     """A record for degrees that cannot be priced: what is known of them, and why."""
     shown = settled.shown

@@ -1,6 +1,6 @@
 """What-if statements on the inputs: `--set cluster.internode_bytes_per_s=25e9`.
 
-    KEY=VALUE      KEY = model.<field> | cluster.<field> | stack.<field> | operation.<field>
+    KEY=VALUE      KEY = model.<field> | cluster.<field> | stack.<field> | operation.<field> | fit.<factor>
 
 `<field>` is a name of the record's own JSON form, with dots for nesting; the leading parts may be left out
 (`cluster.memory_bytes` finds `groups.node.device.memory_bytes`; where a name stands at several depths the
@@ -27,9 +27,10 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.reliability import Operation
 from shardwright.models.catalog import model_from_dict
 from shardwright.models.graph import ModelGraph
+from shardwright.planner.fits.factors import FACTORS, Fits
 from shardwright.planner.stacks import StackProfile, stack_from_dict
 
-ROOTS = ("model", "cluster", "stack", "operation")
+ROOTS = ("model", "cluster", "stack", "operation", "fit")
 WHERE = "--set"
 _FILLS = re.compile(r"\s*cluster\.[a-z_]+\s*=")
 _NODE = re.compile(r"\s*cluster\.node\s*=")
@@ -100,6 +101,21 @@ def operation_with(operation: Operation, overrides: Sequence[str]) -> Operation:
     statements = [s for s in map(_statement, overrides) if s.root == "operation"]
     made: Operation = _rebuilt(Operation.from_dict, operation.to_dict(), statements) if statements else operation
     return made
+
+
+def fits_with(fits: Fits, overrides: Sequence[str]) -> Fits:
+    """Fitted factors, with the statements on them applied: `fit.streams=1` takes one back to its prior.
+
+    Raises:
+        InvalidValueError: no number, or out of range.
+        UnknownNameError: no such factor.
+    """
+    values: dict[str, float] = {}
+    for statement in (s for s in map(_statement, overrides) if s.root == "fit"):
+        if statement.key not in FACTORS:
+            raise unknown_name("fitted factor", statement.key, list(FACTORS), where=statement.where)
+        values[statement.key] = statement.value
+    return fits.changed(values)
 
 
 def _refuse_graph(graph: ModelGraph) -> None:

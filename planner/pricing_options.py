@@ -11,6 +11,7 @@ from shardwright.errors import unknown_name
 from shardwright.hardware.calibration import Calibration
 from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.dtypes import grad_bytes_of
+from shardwright.planner.fits.factors import Fits
 from shardwright.planner.stacks import StackProfile
 
 FRAMEWORKS = ("megatron", "torchtitan", "pytorch", "deepspeed", "any")
@@ -41,6 +42,7 @@ class PricingOptions:
         measured: runs of this site, each `tp=8,pp=4,step_time_s=12.3`; `planner.site.stated` says what may be stated.
         dims: sizes of dynamic dims of a graph file, `batch=32`.
         declared: unknown operators of a graph file, `MyOp=elementwise` or `MyOp=opaque`.
+        fits: factors fitted to published runs; None for those that come with the package.
     """
 
     precision: str = "bf16"
@@ -62,6 +64,7 @@ class PricingOptions:
     measured: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
+    fits: Fits | None = None
 
 
 def framework_of(name: str) -> str:
@@ -95,3 +98,12 @@ def frozen_asked(options: PricingOptions) -> FrozenSpec:
     """What is frozen and what adapters there are."""
     lora = parse_lora(options.lora) if options.lora is not None else None
     return FrozenSpec(lora=lora, freeze=tuple(dict.fromkeys(w for text in options.freeze for w in parse_freeze(text))))
+
+
+def fits_of(options: PricingOptions) -> Fits:
+    """The fitted factors asked for: those that come with the package unless others are named."""
+    if options.fits is not None:
+        return options.fits
+    from shardwright.planner.fits.shipped import shipped
+
+    return shipped()

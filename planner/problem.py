@@ -32,7 +32,9 @@ from shardwright.models.job import TrainingJob, choices_in_force
 from shardwright.models.length_files import read_lengths
 from shardwright.models.lengths import Lengths
 from shardwright.planner.corrections import corrections_from
-from shardwright.planner.overrides import apply_overrides, load_filled, operation_with
+from shardwright.planner.fits.applying import fits_in_force, with_fits
+from shardwright.planner.fits.factors import NOTHING_FITTED, Fits
+from shardwright.planner.overrides import apply_overrides, fits_with, load_filled, operation_with
 from shardwright.planner.prices import with_prices
 from shardwright.planner.pricing_options import (
     FRAMEWORKS,
@@ -41,6 +43,7 @@ from shardwright.planner.pricing_options import (
     MOST_MARGIN_GIB,
     OBJECTIVES,
     PricingOptions,
+    fits_of,
     framework_of,
     frozen_asked,
     grad_bytes_asked,
@@ -80,7 +83,7 @@ class Problem:
     """Everything a price depends on, except the plan itself.
 
     `whole` is the cluster asked for where `cluster` is only its first nodes; None where plans use all of it. `further` holds
-    the kernel fits of further devices, where nodes of several kinds are mixed.
+    the kernel fits of further devices, where nodes of several kinds are mixed. `stack` and kernel fits have `fits` applied.
     """
 
     job: TrainingJob
@@ -96,6 +99,7 @@ class Problem:
     objective: str = "throughput"
     whole: Cluster | None = None
     further: tuple[KernelFit, ...] = ()
+    fits: Fits = NOTHING_FITTED
     assumptions: tuple[Assumption, ...] = field(default=())
 
     @property
@@ -165,6 +169,7 @@ class Problem:
         inline: dict[str, Any] = {"stack": _plain(self.stack), "kernels": _plain(self.kernels)}
         inline |= {"further_kernels": [_plain(fit) for fit in self.further]} if self.further else {}
         name = "+".join(fit.id for fit in (self.kernels, *self.further))
+        inline |= {"fits": self.fits.to_dict()} if self.fits.values else {}
         if self.collectives is not None:
             measured = self.collectives.calibration
             inline, name = inline | {"collectives": measured.to_dict()}, f"{name}+{measured.name}"
@@ -226,7 +231,8 @@ def build_problem(
     if isinstance(cluster, str) and ":" in machine.name:
         machine = machine.in_equal_blocks()
     measured = corrections_from(chosen.calibration, machine)
-    stack = load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack)
+    fits = fits_with(fits_of(chosen), statements)
+    stack = fits.stack(load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack))
     graph, machine, stack = apply_overrides(graph, machine, stack, statements)
     machine = with_prices(machine, chosen.prices)
     job = TrainingJob(
@@ -239,7 +245,7 @@ def build_problem(
         frozen=frozen_asked(chosen),
         lengths=read_lengths(Path(chosen.length_histogram)) if chosen.length_histogram is not None else None,
     )
-    problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter)
+    problem = _assembled(job, machine, stack, framework, int(chosen.memory_margin_gib * GIB), chosen.memory_meter, fits)
     version = checked_version(framework, chosen.target_version)
     problem = replace(problem, target_version=version, collectives=measured, objective=chosen.objective)
     problem = replace(problem, operation=operation_with(problem.operation, statements))
@@ -278,8 +284,11 @@ def problem_from_inputs(inputs: Mapping[str, Any], overrides: tuple[str, ...] = 
 
 def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
     training, search, inline = inputs["training"], inputs["search"], inputs["calibration"]["inline"]
+    saved_fits = Fits.from_dict(inline["fits"]) if inline.get("fits") else NOTHING_FITTED
+    fits = fits_with(saved_fits, overrides)
+    stack = fits.over(saved_fits).stack(stack_from_dict(inline["stack"]))
     graph, cluster, stack = apply_overrides(
-        model_from_dict(inputs["model"]), cluster_from_dict(inputs["cluster"]), stack_from_dict(inline["stack"]), overrides
+        model_from_dict(inputs["model"]), cluster_from_dict(inputs["cluster"]), stack, overrides
     )
     job = TrainingJob(
         graph=graph,
@@ -293,11 +302,12 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
     )
     meter = one_of("memory meter", search["memory_meter"], METERS, "inputs.search.memory_meter")
     margin = whole(search["memory_margin_bytes"], "inputs.search.memory_margin_bytes", 0, MOST_MARGIN_GIB * GIB)
-    problem = _assembled(job, cluster, stack, framework_of(search["framework"]), margin, meter)
+    problem = _assembled(job, cluster, stack, framework_of(search["framework"]), margin, meter, saved_fits)
     problem = replace(problem, target_version=checked_version(problem.framework, search.get("target_version")))
     saved = {fit.id: fit for fit in map(fit_from_dict, (inline["kernels"], *inline.get("further_kernels", ())))}
     further = tuple(saved.get(fit.id, fit) for fit in problem.further)
     problem = replace(problem, kernels=saved.get(problem.kernels.id, problem.kernels), further=further)
+    problem = replace(with_fits(problem, fits), stack=stack)
     if inline.get("collectives") is not None:
         from shardwright.hardware.calibration_file import calibration_from_dict
 
@@ -309,17 +319,19 @@ def _stored(inputs: Mapping[str, Any], overrides: tuple[str, ...]) -> Problem:
     return replace(problem, assumptions=made + _what_ifs(overrides))
 
 
-def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str) -> Problem:
+def _assembled(
+    job: TrainingJob, cluster: Cluster, stack: StackProfile, framework: str, margin: int, meter: str, fits: Fits
+) -> Problem:
     devices = [group.node.device for group in cluster.groups]
-    fits = {device.kernels: load_fit(device.kernels) for device in devices}
+    kernels = {device.kernels: fits.kernels(load_fit(device.kernels), device.arch, stack) for device in devices}
     for device in devices:
-        speedup = fits[device.kernels].precision_speedup
+        speedup = kernels[device.kernels].precision_speedup
         able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops and p.id in speedup]
         if job.precision.id not in able:
             raise InvalidValueError(
                 f"{device.id} cannot train in {job.precision.id}", where="--precision", hint="it can do " + ", ".join(able)
             )
-    fit, *further = fits.values()
+    fit, *further = kernels.values()
     return Problem(
         job=job,
         cluster=cluster,
@@ -329,6 +341,7 @@ def _assembled(job: TrainingJob, cluster: Cluster, stack: StackProfile, framewor
         framework=framework,
         memory_margin_bytes=margin,
         memory_meter=meter,
+        fits=fits,
     )
 
 
@@ -363,6 +376,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         *problem.operation.in_force(),
         ("cluster.scaleup_domain_gpus", _of_nodes(problem, lambda node: node.scaleup_domain_gpus)),
         ("kernels.sustained_factor", _of_nodes(problem, lambda node: problem.kernels_of(node.device).sustained_factor)),
+        *((f"fit.{name}", value) for name, value in fits_in_force(problem).items()),
         *_mixing(problem),
         *choices_in_force(job),
         *_measured_in_force(problem),
@@ -415,6 +429,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
     origin |= {"node.usd_per_gpu_hour": "given"} if options.prices else {}
     origin |= {"node.power_w": "inferred"} if any(group.node.power_w is None for group in problem.cluster.groups) else {}
     origin["cluster.scaleup_domain_gpus"] = "inferred" if _in_blocks(problem.cluster) else "preset"
+    origin |= {f"fit.{name}": "preset" for name in problem.fits.values}
     origin |= {key: "given" for key, is_given in given.items() if is_given}
     origin |= {key: "inferred" if ".site." in key else "given" for key, _ in _measured_in_force(problem)}
     origin |= {key: "inferred" if key in _INFERRED else "given" for key, _ in choices_in_force(problem.job)}

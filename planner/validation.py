@@ -4,10 +4,11 @@ Every row is priced as a plan of its own problem by `estimate_degrees`, the func
 number, and compared with what was measured; `validation_summary` averages within each source group first,
 then over groups. Rows with `FLAG` in their notes and groups in `UNSCORED_GROUPS` are reported and not scored.
 
-Nothing is fitted to the rows given, so `fit` = all, none and loso price alike in this version. That does not make
-errors on published runs a blind test: operator and collective constants come from tables and datasheets, but
-priors of stack profiles (host times, exposed shares, routing) were set by people who knew published runs, some
-after fits to them, and the three constants of `site_shift` were chosen on their residuals.
+`fit` says which factors fitted to whole steps are in force (`validation_fits`): those shipped, none, or the same refitted
+without the source of the row. The rows given are never fitted by `all`. That does not make errors on published runs a blind
+test: operator and collective constants come from tables and datasheets, but priors of stack profiles (host times, exposed
+shares, routing) were set by people who knew published runs, and the three constants of `site_shift` were chosen on their
+residuals.
 
 `anchor` = first calibrates each source group by one factor taken from its first timed row
 (`site_shift`), like for like: the same stack, device, arithmetic, and dense or routed models.
@@ -24,23 +25,23 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
+from shardwright.planner.fits.applying import with_fits
+from shardwright.planner.fits.factors import Fits
+from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.runs import RunRow, read_runs
 from shardwright.planner.shown import Shown
 from shardwright.planner.site.shrinkage import interval_share, site_shift
-from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Run, price_run, read_run
+from shardwright.planner.validation_fits import WORDS, Measured, left_out, note
+from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Price, Run, price_run, read_run
 from shardwright.planner.validation_summary import Outcome, group_summary, total_summary
 
-FITS = ("all", "none", "loso")
+FITS = tuple(WORDS)
 ANCHORS = ("none", "first")
 
 UNSCORED_GROUPS = ("bs-v100", "nanotron-log", "internevo-mem")
 """Source groups of the published collection whose authors warn of 40 % spread or state too little to be scored."""
 
-NOTE = (
-    "nothing is fitted to these rows, so fit all, none and loso price alike in this version; "
-    "priors of stacks were set knowing published runs: errors on those are no blind test"
-)
 FLAG = re.compile(r"\bFLAG\b")
 
 
@@ -70,11 +71,12 @@ class ValidationResult(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A row, what was read from it (None: skipped) and its outcome."""
+    """A row, what was read from it (None: skipped), the plan it means and its outcome."""
 
     row: RunRow
     run: Run | None
     outcome: Outcome
+    degrees: Degrees | None = None
 
 
 def validate(
@@ -105,12 +107,15 @@ def validate(
     if anchor not in ANCHORS:
         raise unknown_name("anchor", anchor, ANCHORS, where="--anchor")
     rows, options = read_runs(runs_path), _with_calibration(options or PricingOptions())
-    left_out = frozenset(unscored_groups)
+    unscored = frozenset(unscored_groups)
     price = estimator or _estimator()
-    checked = [_checked(row, options, left_out, price) for row in rows]
+    fits = WORDS[fit]()
+    checked = [_checked(row, replace(options, fits=fits), unscored, price) for row in rows]
+    if fit == "loso":
+        checked = _refitted(checked, price)
     if anchor == "first":
         checked = _anchored(checked)
-    return ValidationResult(data=_document(checked, left_out, fit, anchor))
+    return ValidationResult(data=_document(checked, unscored, fit, anchor))
 
 
 def _with_calibration(options: PricingOptions) -> PricingOptions:
@@ -128,11 +133,11 @@ def _estimator() -> Estimator:
     return estimate_degrees
 
 
-def _checked(row: RunRow, options: PricingOptions, left_out: frozenset[str], estimate: Estimator) -> Checked:
+def _checked(row: RunRow, options: PricingOptions, unscored: frozenset[str], estimate: Estimator) -> Checked:
     blank = Outcome(
         source_group=row.source_group,
         choice=(row.source_group, row.model, row.node, row.gpus, row.global_batch, row.seq_len),
-        scored=row.source_group not in left_out and not FLAG.search(row.notes),
+        scored=row.source_group not in unscored and not FLAG.search(row.notes),
         ran=row.outcome == "ok",
         measured_gib=row.peak_mem_gib,
     )
@@ -143,8 +148,12 @@ def _checked(row: RunRow, options: PricingOptions, left_out: frozenset[str], est
         raise  # a preset of ours, not the row
     except ShardwrightError as error:
         return Checked(row=row, run=None, outcome=replace(blank, scored=False, skipped_because=str(error)))
-    outcome = replace(
-        blank,
+    return Checked(row=row, run=run, outcome=_with_price(blank, run, price), degrees=price.degrees)
+
+
+def _with_price(outcome: Outcome, run: Run, price: Price) -> Outcome:
+    return replace(
+        outcome,
         measured_s=run.measured_s,
         predicted_s=price.step_s,
         low_s=price.low_s,
@@ -152,7 +161,47 @@ def _checked(row: RunRow, options: PricingOptions, left_out: frozenset[str], est
         predicted_gib=price.peak_gib,
         fits=price.fits,
     )
-    return Checked(row=row, run=run, outcome=outcome)
+
+
+def _refitted(checked: Sequence[Checked], estimate: Estimator) -> list[Checked]:
+    """Rows priced without fitted factors, priced again with factors fitted to the other groups."""
+    counted = [measured for item in checked if (measured := _measured(item)) is not None]
+    fits = left_out(counted, sorted({item.row.source_group for item in checked}))
+    return [_with_fits(item, fits[item.row.source_group], estimate) for item in checked]
+
+
+def measured_runs(runs_path: str | Path, options: PricingOptions, unscored: frozenset[str]) -> list[Measured]:
+    """The runs of a file that count, priced: what factors are fitted to.
+
+    Args:
+        runs_path: CSV with the columns of `runs.COLUMNS`.
+        options: those of `validate`; without fitted factors.
+        unscored: groups that do not count.
+    """
+    price = _estimator()
+    checked = (_checked(row, options, unscored, price) for row in read_runs(runs_path))
+    return [measured for item in checked if (measured := _measured(item)) is not None]
+
+
+def _measured(item: Checked) -> Measured | None:
+    """A row as factors are fitted to it; None where it does not count."""
+    outcome = item.outcome
+    if not outcome.scored or outcome.error is None or item.run is None or item.degrees is None:
+        return None
+    return Measured(
+        source=outcome.source_group,
+        problem=item.run.problem,
+        degrees=item.degrees,
+        log_ratio=math.log1p(outcome.error),
+    )
+
+
+def _with_fits(item: Checked, fits: Fits, estimate: Estimator) -> Checked:
+    if item.run is None or not any(value != 1.0 for value in fits.values.values()):
+        return item
+    run = replace(item.run, problem=with_fits(item.run.problem, fits))
+    price = price_run(run, item.row.memory_meter or DEFAULT_METER, estimate)
+    return replace(item, run=run, outcome=_with_price(item.outcome, run, price), degrees=price.degrees)
 
 
 def _anchored(checked: Sequence[Checked]) -> list[Checked]:
@@ -192,17 +241,17 @@ def _scaled(outcome: Outcome, factor: float | None, scored: bool) -> Outcome:
     )
 
 
-def _document(checked: Sequence[Checked], left_out: frozenset[str], fit: str, anchor: str) -> dict[str, Any]:
+def _document(checked: Sequence[Checked], unscored: frozenset[str], fit: str, anchor: str) -> dict[str, Any]:
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for item in checked:
         groups[item.outcome.source_group].append(item.outcome)
-    by_source = {name: group_summary(members, counts=name not in left_out) for name, members in sorted(groups.items())}
+    by_source = {name: group_summary(members, counts=name not in unscored) for name, members in sorted(groups.items())}
     return {
         "kind": "validation",
         "fit": fit,
         "anchor": anchor,
-        "note": NOTE,
-        "unscored_groups": sorted(left_out & set(groups)),
+        "note": note(fit),
+        "unscored_groups": sorted(unscored & set(groups)),
         "rows": [_row(item) for item in checked],
         "by_source": by_source,
         "summary": total_summary(by_source),

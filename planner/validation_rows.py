@@ -18,6 +18,7 @@ from typing import Any
 from shardwright.errors import ShardwrightError, UnsupportedError
 from shardwright.hardware.calibration import Calibration
 from shardwright.hardware.cluster import Cluster
+from shardwright.planner.fits.factors import Fits
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
 from shardwright.planner.runs import RunRow
@@ -73,8 +74,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Prediction for a run: seconds a step, GiB in the row's meter, and whether every stage fits."""
+    """Prediction for a run: the plan that it means, seconds a step, GiB in the row's meter, and whether every stage fits."""
 
+    degrees: Degrees
     step_s: float
     low_s: float
     high_s: float
@@ -137,7 +139,7 @@ def price_run(run: Run, meter: str, estimate: Estimator) -> Price:
         if broken or result["predicted"] is None:
             refused.append(f"{broken[0]['rule']}: {broken[0]['message']}" if broken else "no prediction")
             continue
-        found = _price(result, meter, run.scale)
+        found = _price(result, degrees, meter, run.scale)
         if not run.by_memory or _fills(result) <= FULL_SHARE:
             return found
     if found is None:
@@ -145,9 +147,10 @@ def price_run(run: Run, meter: str, estimate: Estimator) -> Price:
     return found
 
 
-def _price(result: Mapping[str, Any], meter: str, scale: float) -> Price:
+def _price(result: Mapping[str, Any], degrees: Degrees, meter: str, scale: float) -> Price:
     predicted = result["predicted"]
     return Price(
+        degrees=degrees,
         step_s=predicted["step_time_s"] * scale,
         low_s=predicted["step_time_low_s"] * scale,
         high_s=predicted["step_time_high_s"] * scale,
@@ -207,12 +210,12 @@ def _problem(
         gpus=None,
     )
     problem = build_problem(model.graph, cluster, seq_len=row.seq_len or 1, global_batch=batch.sequences, options=chosen)
-    return replace(problem, stack=replace(problem.stack, **_departures(stack))), notes
+    return replace(problem, stack=replace(problem.stack, **_departures(stack, problem.fits))), notes
 
 
-def _departures(stack: StackProfile) -> dict[str, Any]:
-    """Fields in which a row's stack differs from the profile of its id."""
-    base = load_stack(stack.id)
+def _departures(stack: StackProfile, fits: Fits) -> dict[str, Any]:
+    """Fields in which a row's stack differs from the profile of its id, both with fitted factors applied."""
+    base, stack = fits.stack(load_stack(stack.id)), fits.stack(stack)
     return {f.name: getattr(stack, f.name) for f in fields(stack) if getattr(stack, f.name) != getattr(base, f.name)}
 
 
