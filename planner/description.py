@@ -20,6 +20,8 @@ from shardwright.planner.cost.memory import PARTS, meters
 from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
 from shardwright.planner.cost.recompute import modules_of
 from shardwright.planner.cost.stages import Split, intervals
+from shardwright.planner.fits.applying import fits_in_force
+from shardwright.planner.fits.factors import FACTORS
 from shardwright.planner.plans import ALL_LAYERS, CP_COMM_KINDS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
@@ -264,6 +266,8 @@ def sources_record(problem: Problem) -> Record:
         made[f"collective.{axis}"] = _measured(problem, axis) or modelled
     if problem.collectives is not None and problem.site.runs:
         made["site"] = {"origin": "measured", "source": _runs_in_words(problem.collectives.calibration)}
+    for name, value in fits_in_force(problem).items():
+        made[f"fit.{name}"] = {"origin": "transferred", "source": f"{FACTORS[name].says} x {value:.3g}: {problem.fits.source}"}
     made["memory"] = {"origin": "modelled", "source": "layer graph and stack profile"}
     made["memory.capacity"] = {
         "origin": "datasheet",

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.errors import ConflictError, unknown_name
 
-KINDS = ("models", "nodes", "devices", "targets", "rules", "stacks", "schedules")
+KINDS = ("models", "nodes", "devices", "targets", "rules", "stacks", "schedules", "fits")
 WHERE = "show"
 
 
@@ -238,6 +238,29 @@ def _named(items: Callable[[], list[dict[str, Any]]], kind: str) -> Callable[[st
     return find
 
 
+def _fits() -> list[dict[str, Any]]:
+    from shardwright.planner.fits.factors import FACTORS
+    from shardwright.planner.fits.shipped import shipped_data
+
+    rows = shipped_data()["factors"]
+    return [{"id": name, "says": FACTORS[name].says, **row} for name, row in rows.items()]
+
+
+def _fit(name: str) -> dict[str, Any]:
+    from shardwright.planner.fits.factors import FACTORS
+    from shardwright.planner.fits.shipped import shipped_data
+
+    data, found = shipped_data(), _named(_fits, "fit")(name)
+    factor = FACTORS[name]
+    return {
+        **found,
+        "changes": [f"{'stack' if factor.stack else 'kernels'}.{field}" for field in factor.fields],
+        "divides": factor.divides,
+        "fitted_to": {"runs": data["runs"], "sources": list(data["sources"]), "date": data["date"]},
+        "errors": data["errors"],
+    }
+
+
 _ITEMS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "models": _models,
     "nodes": _nodes,
@@ -246,6 +269,7 @@ _ITEMS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "rules": _rules,
     "stacks": _stacks,
     "schedules": _schedules,
+    "fits": _fits,
 }
 _ONE: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "models": _model,
@@ -255,4 +279,5 @@ _ONE: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "rules": _named(_rules, "rule"),
     "stacks": _stack,
     "schedules": _schedule,
+    "fits": _fit,
 }

@@ -9,7 +9,7 @@ from shardwright.planner.report import options as o
 
 
 def show(
-    kind: Annotated[str, o.argument("KIND", "models nodes devices targets rules stacks schedules")],
+    kind: Annotated[str, o.argument("KIND", "models nodes devices targets rules stacks schedules fits")],
     name: Annotated[str | None, o.argument("NAME", "one of them, in full")] = None,
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,
