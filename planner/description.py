@@ -22,6 +22,7 @@ from shardwright.planner.cost.recompute import modules_of
 from shardwright.planner.cost.stages import Split, intervals
 from shardwright.planner.fits.applying import fits_in_force
 from shardwright.planner.fits.factors import FACTORS
+from shardwright.planner.intervals import interval
 from shardwright.planner.plans import ALL_LAYERS, CP_COMM_KINDS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
@@ -31,10 +32,6 @@ from shardwright.planner.spending import Spending
 
 RISKY_SHARE = 0.95
 """Plans that fill more of a device than this fail now and then: fragmentation and peaks that no model sees."""
-
-INTERVAL_DENSE, INTERVAL_ROUTED = 0.16, 0.33
-"""Half-widths of the 80 % interval of a step time, for dense models and for models with experts: the widths that hold 80 % of
-the published runs of `validate` (mean over sources), see docs/accuracy.md."""
 
 APART = (
     "torch runs schedules with input and weight gradients apart without torch.compile: "
@@ -55,14 +52,15 @@ def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) 
         split = context.splits.splits[own]
         grounds = [context.ground(own, rank) for rank in range(split.pp)]
         parallel = parallel_record(batch, index, problem, context.splits.layers[own])
+        time = {name: float(prices.parts[name][index]) for name in TIME_PARTS}
         record: Record = {
             "feasible": True,
             "violations": [],
             "expressible_by": [target for target, where in able.items() if where[index]],
             "parallel": parallel,
             "stages": stage_records(problem, parallel, split, prices, index, grounds),
-            "predicted": predicted_record(problem, float(prices.step_s[index])),
-            "time": {name: float(prices.parts[name][index]) for name in TIME_PARTS},
+            "predicted": predicted_record(problem, float(prices.step_s[index]), time),
+            "time": time,
             "memory": memory_record(problem, prices, readings, index),
             "communication": communication_rows(context, batch, key, prices, index),
             "sources": sources_record(problem),
@@ -176,19 +174,17 @@ def stage_records(
     return made
 
 
-def predicted_record(problem: Problem, step_s: float) -> Record:
-    """Rates that follow from the step time: tokens a GPU asked for, FLOPs a GPU in use, cost and energy of the nodes in use."""
+def predicted_record(problem: Problem, step_s: float, time: Mapping[str, float]) -> Record:
+    """The interval of the step time, and rates: tokens a GPU asked for, FLOPs a GPU in use, cost and energy of nodes in use."""
     job, stack = problem.job, problem.stack
     tokens = job.global_batch * job.seq_len
     flops = job.flops_per_token("causal" if stack.flops_convention == "causal" else "full") * tokens
     achieved = flops / step_s / problem.cluster.gpus
     peak = problem.peak_flops
-    width = (INTERVAL_ROUTED if job.graph.spec.moe else INTERVAL_DENSE) * problem.site.interval_share
     spent = Spending.of(problem)
     return {
         "step_time_s": step_s,
-        "step_time_low_s": step_s * (1 - width),
-        "step_time_high_s": step_s * (1 + width),
+        **interval(problem, step_s, time),
         "samples_per_s": job.global_batch / step_s,
         "tokens_per_s": tokens / step_s,
         "tokens_per_s_per_gpu": tokens / step_s / problem.asked.gpus,

@@ -48,6 +48,9 @@ class ValidationRow(Record):
     outcome: str | None
     predicted_fits: bool | None
     scored: bool = Field(description="whether its step time counts in the summaries")
+    interval_kind: str | None = Field(description="kind of run whose errors the interval is as wide as")
+    labels: dict[str, str] = Field(description="hardware, kind, scale, precision; empty where the row was skipped")
+    time_shares: dict[str, float] = Field(description="parts of the predicted step over the whole")
     stack: str | None
     measured_from: str | None = Field(description="the column the measured step time was taken or computed from")
     defaults: list[str] = Field(description="what the row left open, and what was taken for it")
@@ -69,7 +72,9 @@ class ValidationSummary(Record):
     ran_refused: float | None
     tau: float | None
     regret: float | None
-    interval_coverage: float | None
+    interval_coverage: float | None = Field(description="share of measured times inside the interval")
+    interval_width: float | None = Field(description="mean width of the interval over the predicted time")
+    groups: Count = Field(description="source groups averaged")
 
 
 class Validation(Record):
@@ -79,10 +84,15 @@ class Validation(Record):
     kind: Literal["validation"]
     fit: Literal["all", "none", "loso"]
     anchor: Literal["none", "first"]
+    by: Literal["source", "hardware", "kind", "scale", "precision"] = Field(description="what the table is by")
     note: str
     unscored_groups: list[str] = Field(description="reported, and left out of the summary")
     rows: list[ValidationRow]
     by_source: dict[str, ValidationSummary]
+    by_hardware: dict[str, ValidationSummary] = Field(description="by generation of device, averaged over sources")
+    by_kind: dict[str, ValidationSummary] = Field(description="dense, experts, fine-tuning")
+    by_scale: dict[str, ValidationSummary] = Field(description="by number of GPUs")
+    by_precision: dict[str, ValidationSummary] = Field(description="by format of the products")
     summary: ValidationSummary
 
 

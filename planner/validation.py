@@ -27,17 +27,18 @@ from typing import Any
 from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
 from shardwright.planner.fits.applying import with_fits
 from shardwright.planner.fits.factors import Fits
-from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.runs import RunRow, read_runs
 from shardwright.planner.shown import Shown
 from shardwright.planner.site.shrinkage import interval_share, site_shift
 from shardwright.planner.validation_fits import WORDS, Measured, left_out, note
+from shardwright.planner.validation_labels import WAYS, labels_of
 from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Price, Run, price_run, read_run
-from shardwright.planner.validation_summary import Outcome, group_summary, total_summary
+from shardwright.planner.validation_summary import Outcome, broken_down, group_summary, total_summary
 
 FITS = tuple(WORDS)
 ANCHORS = ("none", "first")
+BY = ("source", *WAYS)
 
 UNSCORED_GROUPS = ("bs-v100", "nanotron-log", "internevo-mem")
 """Source groups of the published collection whose authors warn of 40 % spread or state too little to be scored."""
@@ -71,12 +72,12 @@ class ValidationResult(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A row, what was read from it (None: skipped), the plan it means and its outcome."""
+    """A row, what was read from it and its price (None: skipped), and its outcome."""
 
     row: RunRow
     run: Run | None
+    price: Price | None
     outcome: Outcome
-    degrees: Degrees | None = None
 
 
 def validate(
@@ -84,6 +85,7 @@ def validate(
     *,
     fit: str = "all",
     anchor: str = "none",
+    by: str = "source",
     options: PricingOptions | None = None,
     unscored_groups: Iterable[str] = UNSCORED_GROUPS,
     estimator: Estimator | None = None,
@@ -94,6 +96,7 @@ def validate(
         runs_path: CSV with the columns of `runs.COLUMNS`.
         fit: which fits may be used: all that are shipped, none, or refitted without the row's source (loso).
         anchor: "first" calibrates each source group by its first timed row, which is then not scored.
+        by: what the table sums up by: source groups, or one of `validation_labels.WAYS`; the document holds all of them.
         options: what-if settings; precision, framework and meter are the rows'. A stack given here is used for all rows, a
             calibration for those of the machine it was measured on.
         unscored_groups: source groups that are reported and not averaged.
@@ -106,6 +109,8 @@ def validate(
         raise unknown_name("fit", fit, FITS, where="--fit")
     if anchor not in ANCHORS:
         raise unknown_name("anchor", anchor, ANCHORS, where="--anchor")
+    if by not in BY:
+        raise unknown_name("breakdown", by, BY, where="--by")
     rows, options = read_runs(runs_path), _with_calibration(options or PricingOptions())
     unscored = frozenset(unscored_groups)
     price = estimator or _estimator()
@@ -115,7 +120,7 @@ def validate(
         checked = _refitted(checked, price)
     if anchor == "first":
         checked = _anchored(checked)
-    return ValidationResult(data=_document(checked, unscored, fit, anchor))
+    return ValidationResult(data={**_document(checked, unscored), "fit": fit, "anchor": anchor, "by": by, "note": note(fit)})
 
 
 def _with_calibration(options: PricingOptions) -> PricingOptions:
@@ -147,8 +152,8 @@ def _checked(row: RunRow, options: PricingOptions, unscored: frozenset[str], est
     except DamagedFileError:
         raise  # a preset of ours, not the row
     except ShardwrightError as error:
-        return Checked(row=row, run=None, outcome=replace(blank, scored=False, skipped_because=str(error)))
-    return Checked(row=row, run=run, outcome=_with_price(blank, run, price), degrees=price.degrees)
+        return Checked(row=row, run=None, price=None, outcome=replace(blank, scored=False, skipped_because=str(error)))
+    return Checked(row=row, run=run, price=price, outcome=_with_price(blank, run, price))
 
 
 def _with_price(outcome: Outcome, run: Run, price: Price) -> Outcome:
@@ -160,6 +165,7 @@ def _with_price(outcome: Outcome, run: Run, price: Price) -> Outcome:
         high_s=price.high_s,
         predicted_gib=price.peak_gib,
         fits=price.fits,
+        labels=labels_of(run.problem),
     )
 
 
@@ -186,12 +192,12 @@ def measured_runs(runs_path: str | Path, options: PricingOptions, unscored: froz
 def _measured(item: Checked) -> Measured | None:
     """A row as factors are fitted to it; None where it does not count."""
     outcome = item.outcome
-    if not outcome.scored or outcome.error is None or item.run is None or item.degrees is None:
+    if not outcome.scored or outcome.error is None or item.run is None or item.price is None:
         return None
     return Measured(
         source=outcome.source_group,
         problem=item.run.problem,
-        degrees=item.degrees,
+        degrees=item.price.degrees,
         log_ratio=math.log1p(outcome.error),
     )
 
@@ -201,7 +207,7 @@ def _with_fits(item: Checked, fits: Fits, estimate: Estimator) -> Checked:
         return item
     run = replace(item.run, problem=with_fits(item.run.problem, fits))
     price = price_run(run, item.row.memory_meter or DEFAULT_METER, estimate)
-    return replace(item, run=run, outcome=_with_price(item.outcome, run, price), degrees=price.degrees)
+    return replace(item, run=run, price=price, outcome=_with_price(item.outcome, run, price))
 
 
 def _anchored(checked: Sequence[Checked]) -> list[Checked]:
@@ -241,25 +247,23 @@ def _scaled(outcome: Outcome, factor: float | None, scored: bool) -> Outcome:
     )
 
 
-def _document(checked: Sequence[Checked], unscored: frozenset[str], fit: str, anchor: str) -> dict[str, Any]:
+def _document(checked: Sequence[Checked], unscored: frozenset[str]) -> dict[str, Any]:
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for item in checked:
         groups[item.outcome.source_group].append(item.outcome)
     by_source = {name: group_summary(members, counts=name not in unscored) for name, members in sorted(groups.items())}
     return {
         "kind": "validation",
-        "fit": fit,
-        "anchor": anchor,
-        "note": note(fit),
         "unscored_groups": sorted(unscored & set(groups)),
         "rows": [_row(item) for item in checked],
         "by_source": by_source,
+        **{f"by_{way}": broken_down([item.outcome for item in checked], way, unscored) for way in WAYS},
         "summary": total_summary(by_source),
     }
 
 
 def _row(item: Checked) -> dict[str, Any]:
-    row, outcome, run = item.row, item.outcome, item.run
+    row, outcome, run, price = item.row, item.outcome, item.run, item.price
     return {
         "id": row.id,
         "source_group": outcome.source_group,
@@ -276,7 +280,15 @@ def _row(item: Checked) -> dict[str, Any]:
         "outcome": row.outcome,
         "predicted_fits": outcome.fits,
         "scored": outcome.scored and outcome.error is not None,
+        "interval_kind": price.kind if price is not None else None,
+        "labels": dict(outcome.labels),
+        "time_shares": _shares(price) if price is not None else {},
         "stack": run.problem.stack.id if run is not None else None,
         "measured_from": run.measured_from if run is not None else None,
         "defaults": list(run.defaults) if run is not None else [],
     }
+
+
+def _shares(price: Price) -> dict[str, float]:
+    """Each part of the predicted step over the whole, parts that take no time left out."""
+    return {name.removesuffix("_s"): seconds / price.step_s for name, seconds in price.time.items() if seconds > 0}

@@ -74,12 +74,23 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Prediction for a run: the plan that it means, seconds a step, GiB in the row's meter, and whether every stage fits."""
+    """Prediction for a run.
+
+    Attributes:
+        degrees: the plan that it means.
+        step_s: seconds a step; low_s, high_s: its interval.
+        kind: kind of run the interval's width is of; None where the estimator states none.
+        time: seconds of the parts of the step.
+        peak_gib: GiB in the row's meter.
+        fits: whether every stage fits.
+    """
 
     degrees: Degrees
     step_s: float
     low_s: float
     high_s: float
+    kind: str | None
+    time: Mapping[str, float]
     peak_gib: float
     fits: bool
 
@@ -154,6 +165,8 @@ def _price(result: Mapping[str, Any], degrees: Degrees, meter: str, scale: float
         step_s=predicted["step_time_s"] * scale,
         low_s=predicted["step_time_low_s"] * scale,
         high_s=predicted["step_time_high_s"] * scale,
+        kind=predicted.get("interval", {}).get("kind"),
+        time={name: seconds * scale for name, seconds in result["time"].items()},
         peak_gib=result["memory"]["meters"][f"{meter}_bytes"] / GIB,
         fits=_fills(result) <= 1.0,
     )

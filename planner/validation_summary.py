@@ -5,21 +5,23 @@
 
 Rows are ranked within what one user would choose from: same source, model, GPUs, batch and sequence length.
 `oom_called` is the share of out-of-memory runs predicted not to fit, `ran_refused` the share of runs that ran
-and are predicted not to fit, `interval_coverage` the share of measured times inside the printed interval.
+and are predicted not to fit, `interval_coverage` the share of measured times inside the printed interval, `interval_width` its
+width over the prediction. `broken_down` sums up the rows of one label (a generation of devices, a precision) the same way.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from shardwright.planner.validation_labels import ordered
 from shardwright.planner.validation_statistics import kendall_tau, mean, median, quantile, regret
 
 AVERAGED = (
     "median", "mean", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused", "tau", "regret",
-    "interval_coverage",
+    "interval_coverage", "interval_width",
 )  # fmt: skip
 COUNTED = ("rows", "scored", "skipped")
 
@@ -38,6 +40,7 @@ class Outcome:
         low_s, high_s: printed interval.
         measured_gib, predicted_gib: peaks in the row's meter.
         fits: whether the plan is predicted to fit; None where it was not priced.
+        labels: what it is, by the ways of `validation_labels`; empty where it was not read.
     """
 
     source_group: str
@@ -52,6 +55,7 @@ class Outcome:
     measured_gib: float | None = None
     predicted_gib: float | None = None
     fits: bool | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def error(self) -> float | None:
@@ -73,6 +77,13 @@ class Outcome:
         if self.error is None or self.measured_s is None or self.low_s is None or self.high_s is None:
             return None
         return self.low_s <= self.measured_s <= self.high_s
+
+    @property
+    def width(self) -> float | None:
+        """Width of the interval over the prediction, where its coverage is judged."""
+        if self.covered is None or self.predicted_s is None or self.low_s is None or self.high_s is None:
+            return None
+        return (self.high_s - self.low_s) / self.predicted_s
 
 
 def group_summary(outcomes: Sequence[Outcome], *, counts: bool = True) -> dict[str, Any]:
@@ -100,6 +111,8 @@ def group_summary(outcomes: Sequence[Outcome], *, counts: bool = True) -> dict[s
         "ran_refused": mean([float(not o.fits) for o in used if o.ran and o.fits is not None]),
         **_ranking(used),
         "interval_coverage": mean([float(o.covered) for o in used if o.covered is not None]),
+        "interval_width": mean([o.width for o in used if o.width is not None]),
+        "groups": int(counts and bool(errors)),
     }
 
 
@@ -109,7 +122,25 @@ def total_summary(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] = {key: sum(group[key] for group in groups.values()) for key in COUNTED}
     for key in AVERAGED:
         total[key] = mean([group[key] for group in scoring if group[key] is not None])
-    return total
+    return total | {"groups": len(scoring)}
+
+
+def broken_down(outcomes: Sequence[Outcome], way: str, unscored: Collection[str]) -> dict[str, dict[str, Any]]:
+    """SUMMARY of each label, averaged over source groups as the total is.
+
+    Args:
+        outcomes: all rows; those that were not read have no label and are left out.
+        way: which of their labels.
+        unscored: source groups that are reported and not averaged: they count no row here.
+    """
+    found: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for outcome in outcomes:
+        if way in outcome.labels:
+            found[outcome.labels[way]][outcome.source_group].append(outcome)
+    return {
+        label: total_summary({name: group_summary(rows, counts=name not in unscored) for name, rows in found[label].items()})
+        for label in ordered(way, found)
+    }
 
 
 def _ranking(outcomes: Sequence[Outcome]) -> dict[str, float | None]:

@@ -71,12 +71,22 @@ class Stage(Record):
     memory: StageMemory
 
 
+class StepInterval(Record):
+    """Why the interval of the step time is as wide as it is."""
+
+    kind: Literal["routed", "small", "adapters", "transferred", "exchange", "dense"] = Field(description="kind of run")
+    runs: Count = Field(description="published runs of that kind whose errors the width was taken from")
+    sources: Count = Field(description="sources they come from")
+    site_share: float = Field(description="what measured runs of this site leave of the width; 1 without any")
+
+
 class Predicted(Record):
     """The headline figures."""
 
     step_time_s: Seconds
-    step_time_low_s: Seconds | None
+    step_time_low_s: Seconds | None = Field(description="80 % of measured runs lie between this and step_time_high_s")
     step_time_high_s: Seconds | None
+    interval: StepInterval | None = Field(None, description="what step_time_low_s and step_time_high_s are made of")
     samples_per_s: float
     tokens_per_s: float
     tokens_per_s_per_gpu: float = Field(description="over the GPUs asked for")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardwright.planner.intervals import KINDS
 from shardwright.planner.report import words
 from shardwright.planner.report.memory_table import memory_parts
 from shardwright.planner.report.plan_table import assumptions, data_parallel, header, recompute
@@ -21,7 +22,7 @@ def estimate_parts(estimate: Mapping[str, Any]) -> list[Any]:
     parts += [violation(v) for v in estimate["violations"]]
     if estimate["predicted"] is not None:
         aim = objective_text(estimate["predicted"], estimate["inputs"]["search"].get("objective"))
-        parts += [paragraph(aim + predicted_text(estimate["predicted"]))]
+        parts += [paragraph(aim + predicted_text(estimate["predicted"])), *_interval(estimate["predicted"])]
         parts += [heading("Time of one step"), time_waterfall(estimate["time"])]
         parts += [heading("Memory of each stage, GiB"), *memory_parts(estimate)]
         parts += [heading("Communication of one step"), *_communication(estimate["communication"], estimate["account"])]
@@ -81,6 +82,23 @@ def predicted_text(predicted: Mapping[str, Any]) -> str:
     extras = {"usd_per_1m_tokens": "USD per million tokens", "joules_per_token": "J a token"}
     said += [f"{words.digits(predicted[k])} {unit}" for k, unit in extras.items() if predicted[k] is not None]
     return "; ".join([*said, *words.failures(predicted)])
+
+
+def _interval(predicted: Mapping[str, Any]) -> list[Any]:
+    """Why the interval is as wide as it is; nothing for plans saved before that was stated."""
+    width = predicted.get("interval")
+    if width is None or predicted["step_time_low_s"] is None:
+        return []
+    step = predicted["step_time_s"]
+    low, high = (100 * (predicted[key] / step - 1) for key in ("step_time_low_s", "step_time_high_s"))
+    said = (
+        f"interval {low:+.0f} to {high:+.0f} %: 80 % of measured runs of {KINDS[width['kind']]} lie so near their predictions "
+        f"({words.many(width['runs'], 'run')}, {words.many(width['sources'], 'source')})"
+    )
+    site = (
+        "" if width["site_share"] == 1 else f"; measured steps of this site leave {words.percent(width['site_share'], 0)} of it"
+    )
+    return [paragraph(said + site)]
 
 
 def objective_text(predicted: Mapping[str, Any], objective: str | None) -> str:

@@ -283,6 +283,9 @@ def validation_row(number: int, **changes: Any) -> dict[str, Any]:
         "outcome": "ok",
         "predicted_fits": True,
         "scored": True,
+        "interval_kind": "dense",
+        "labels": {"hardware": "hopper", "kind": "dense", "scale": "9-64 GPUs", "precision": "bf16"},
+        "time_shares": {"compute": 0.7, "exposed_tp": 0.2, "bubble": 0.1},
         "stack": "megatron-core",
         "measured_from": "step_time_s",
         "defaults": [],
@@ -306,6 +309,8 @@ def summary(**changes: Any) -> dict[str, Any]:
         "tau": 0.8,
         "regret": 0.01,
         "interval_coverage": 0.8,
+        "interval_width": 0.35,
+        "groups": 2,
     }
     return made | changes
 
@@ -328,6 +333,7 @@ def validation() -> dict[str, Any]:
         "kind": "validation",
         "fit": "all",
         "anchor": "none",
+        "by": "source",
         "note": "no constant was fitted to these runs",
         "unscored_groups": ["torchtitan"],
         "rows": rows,
@@ -335,5 +341,9 @@ def validation() -> dict[str, Any]:
             "nemo": summary(rows=4, scored=3, skipped=1),
             "torchtitan": summary(rows=3, scored=2, skipped=1, tau=None),
         },
+        "by_hardware": {"hopper": summary()},
+        "by_kind": {"dense": summary()},
+        "by_scale": {"9-64 GPUs": summary()},
+        "by_precision": {"bf16": summary()},
         "summary": summary(),
     }

@@ -21,6 +21,7 @@ def fake_estimate(problem, degrees, *, step_s=1.0, filled=0.5, violations=()):
     return {
         "violations": [{"rule": rule, "message": "no", "remedy": ""} for rule in violations],
         "predicted": {"step_time_s": step_s, "step_time_low_s": 0.9 * step_s, "step_time_high_s": 1.1 * step_s},
+        "time": {"compute_s": 0.75 * step_s, "exposed_tp_s": 0.25 * step_s, "bubble_s": 0.0},
         "memory": {"meters": meters},
         "stages": [{"memory": {"total_bytes": filled * capacity, "capacity_bytes": capacity}}],
     }

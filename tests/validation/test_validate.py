@@ -21,7 +21,7 @@ from shardwright.planner.validation_rows import price_run, read_run
 
 SUMMARY = {
     "rows", "scored", "skipped", "median", "mean", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused",
-    "tau", "regret", "interval_coverage",
+    "tau", "regret", "interval_coverage", "interval_width", "groups",
 }  # fmt: skip
 ROW = {
     "id", "source_group", "status", "reason", "measured_step_time_s", "predicted_step_time_s", "error", "interval_low_s",

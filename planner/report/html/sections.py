@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.errors import InvalidValueError
+from shardwright.planner.intervals import KINDS
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.problem import Problem, problem_from_inputs
 from shardwright.planner.report import words
@@ -159,10 +160,16 @@ def _accuracy(plan: Mapping[str, Any]) -> str:
     low, high = predicted["step_time_low_s"], predicted["step_time_high_s"]
     return (
         "The step is predicted from operator measurements and a model of the links; nothing of this job was measured. "
-        f"{words.seconds(low)} to {words.seconds(high)} is as wide as the interval that holds 80 % of published runs around "
-        "their predictions. Plans of one job share most of that error, so that their order is more certain than their times. "
-        "The page docs/accuracy.md has the errors against published runs, docs/limits.md what is not modelled."
+        f"{words.seconds(low)} to {words.seconds(high)} is as wide as the interval that holds 80 % of published runs "
+        f"{_of_kind(predicted)}around their predictions. Plans of one job share most of that error, so that their order is "
+        "more certain than their times. The page docs/accuracy.md has the errors against published runs, docs/limits.md what "
+        "is not modelled."
     )
+
+
+def _of_kind(predicted: Mapping[str, Any]) -> str:
+    width = predicted.get("interval")
+    return f"of {KINDS[width['kind']]} " if width is not None else ""
 
 
 def _subtitle(document: Mapping[str, Any]) -> str:

@@ -9,12 +9,14 @@ from shardwright.planner.report import options as o
 
 FITS = ("all", "none", "loso")
 ANCHORS = ("none", "first")
+BY = ("source", "hardware", "kind", "scale", "precision")
 
 
 def validate(
     runs: Annotated[str, o.argument("RUNS.csv", "measured runs")],
     fit: Annotated[str, o.option(o.JOB, "shipped fits: all (default) none loso", metavar="F")] = "all",
     anchor: Annotated[str, o.option(o.JOB, "calibrate each group: none (default) first", metavar="A")] = "none",
+    by: Annotated[str, o.option(o.OUTPUT, "table by: source (default) hardware kind scale precision", metavar="B")] = "source",
     calibration: o.Calibration = None,
     form: o.Format = "table",
 ) -> int:
@@ -24,10 +26,12 @@ def validate(
     checked_format(form)
     console.one_of("fit", fit, FITS)
     console.one_of("anchor", anchor, ANCHORS)
+    console.one_of("by", by, BY)
     from shardwright.planner.problem import PricingOptions
     from shardwright.planner.validation import validate as compare
 
-    return console.finished(compare(runs, fit=fit, anchor=anchor, options=PricingOptions(calibration=calibration)), form)
+    chosen = PricingOptions(calibration=calibration)
+    return console.finished(compare(runs, fit=fit, anchor=anchor, by=by, options=chosen), form)
 
 
 def calibrate(
