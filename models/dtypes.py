@@ -47,6 +47,11 @@ class Precision:
         """Whether everything is held in 32 bits, so that head, router and attention have the rate of the other products."""
         return self.activation_bytes > 2
 
+    @property
+    def has_bf16_parameters(self) -> bool:
+        """Whether parameters are held in bf16 (also where products run below 16 bits)."""
+        return self.parameter_bytes == 2 and self.compute != "fp16"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:

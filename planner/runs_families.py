@@ -48,6 +48,7 @@ class Family:
         biases: whether all linear layers have biases.
         tied: whether the head uses the word embedding.
         dropout: whether it is trained with dropout.
+        embedding_norm: whether the embedding is normalised.
         vocab: vocabulary where a row states none.
         ladder: published sizes; empty where a blank shape cannot be filled in.
     """
@@ -59,6 +60,7 @@ class Family:
     biases: bool = False
     tied: bool = False
     dropout: bool = False
+    embedding_norm: bool = False
     vocab: int = VOCABULARY
     ladder: tuple[Rung, ...] = ()
 
@@ -113,7 +115,7 @@ FAMILIES = (
     Family(starts=("mpt",), activation="gelu", norm="layernorm", positions="learned", tied=True, vocab=50_368),
     Family(
         starts=("bloom",), activation="gelu", norm="layernorm", positions="none", biases=True, tied=True, vocab=250_880,
-        ladder=GPT_LADDER,
+        embedding_norm=True, ladder=GPT_LADDER,
     ),
     Family(starts=("opt",), activation="relu", norm="layernorm", positions="learned", biases=True, tied=True, vocab=50_272),
     Family(starts=("bert",), activation="gelu", norm="layernorm", positions="learned", biases=True, tied=True, vocab=30_592),

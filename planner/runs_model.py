@@ -169,7 +169,7 @@ def _family_spec(row: RunRow, vocab: int | None) -> tuple[ModelSpec, tuple[str, 
         name=row.model, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
         head_dim=shape.head_dim, vocab=shape.vocab, ffn=ffn, max_positions=row.seq_len, positions=family.positions,
         norm=family.norm, activation=activation, qkv_bias=family.biases, out_bias=family.biases, mlp_bias=family.biases,
-        dropout=family.dropout, tied_embeddings=shape.tied, moe=moe,
+        dropout=family.dropout, embedding_norm=family.embedding_norm, tied_embeddings=shape.tied, moe=moe,
     )  # fmt: skip
     return spec, defaults
 

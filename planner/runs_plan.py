@@ -20,12 +20,10 @@ from shardwright.errors import ConflictError, InvalidValueError, UnsupportedErro
 from shardwright.hardware.catalog import load_cluster, load_node
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
+from shardwright.planner.cost.recompute import by_operator
 from shardwright.planner.runs import RunRow
 from shardwright.planner.runs_stack import blanks_of
 from shardwright.planner.stacks import StackProfile
-
-PER_OPERATOR_STACKS = ("torchtitan",)
-"""Families whose `selective` drops every second matrix product: priced as full recompute of every second layer."""
 
 SELECTIVE_POLICIES = {
     "save_dot_with_context_except_mlp": ("layernorm", "mlp", "mlp_act"),
@@ -266,8 +264,8 @@ def _selective(text: str, row: RunRow, stack: StackProfile) -> Recompute:
     every = re.search(r"every (other|second|third|[1-9]\d{0,3})", inner)
     if every:
         return Recompute(mode="full", layer_share=1 / (_EVERY.get(every.group(1)) or int(every.group(1))))
-    if stack.framework in PER_OPERATOR_STACKS:
-        return Recompute(mode="full", layer_share=0.5)
+    if by_operator(stack):
+        return Recompute(mode="selective")
     share = _share_from_hfu(row)
     return Recompute(mode="full", layer_share=share) if share is not None else Recompute(mode="selective")
 

@@ -128,6 +128,7 @@ def _eager(stack: StackProfile) -> dict[str, Any]:
         "elementwise_factor": max(stack.elementwise_factor, EAGER_ELEMENTWISE),
         "kernels_per_layer": max(stack.kernels_per_layer, EAGER_KERNELS),
         "host_s_per_kernel": max(stack.host_s_per_kernel, EAGER_HOST_S),
+        "fused_gate": False,
     }
 
 

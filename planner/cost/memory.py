@@ -146,9 +146,10 @@ def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> tuple[Float
 
 
 def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:
-    """Driver context, one communicator an axis in use, and the margin asked for, [plans]."""
+    """Driver context, communicators (one an axis in use and those the stack has beside them), and the margin asked for, [plans]."""
     groups = sum(
         ((degree > 1).astype(np.float64) for degree in (batch.tp, batch.cp, batch.pp, batch.ep, batch.dp)), start=np.zeros(1)
     )
     stack = problem.stack
-    return stack.context_bytes + stack.nccl_bytes_per_group * groups + problem.memory_margin_bytes
+    communicators = groups + stack.communicators_beside * (groups > 0)
+    return stack.context_bytes + stack.nccl_bytes_per_group * communicators + problem.memory_margin_bytes

@@ -33,7 +33,7 @@ from shardwright.planner.cost.activations import backward_bytes, logit_names, sa
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.losses import beside_bytes, touches_logits
 from shardwright.planner.cost.network import Network
-from shardwright.planner.cost.recompute import repeated
+from shardwright.planner.cost.recompute import shares
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
@@ -333,7 +333,7 @@ def _again_s(
     """Recomputed forward time by mode; embedding and head are never recomputed."""
     again = np.zeros((len(keys), len(RECOMPUTE_MODES)))
     if is_layer(unit):
-        chosen = [times[o.name].forward_s for o in repeated(unit, machine.stack)]
+        chosen = [share * times[name].forward_s for name, share in shares(unit, machine.stack).items()]
         again[:, RECOMPUTE_MODES.index("selective")] = _total(chosen, keys)
         again[:, RECOMPUTE_MODES.index("full")] = forward - _of_cut_losses(unit, times, keys)
     return again

@@ -11,8 +11,10 @@ runs a norm within the product that reads it (`norms_in_products`), such a norm 
 `layernorm` leaves it alone, recomputing `mlp` drops it too. Names and contents of modules are those of Megatron-Core
 (`TransformerConfig.recompute_modules`), and `mlp_act` and `attn`, which other frameworks know.
 
-`repeated` lists the operators that run again, `dropped` the names that are not kept, `read_again` what they read, and
-`modules_of` what a model has of the modules.
+A stack that recomputes operator by operator names `every_second_product` in place of modules (`products`).
+
+`shares` gives the operators that run again and how much of each, `repeated` lists them, `dropped` the names that are not kept,
+`read_again` what they read, and `modules_of` what a model has of the modules.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardwright.models.graph import LayerGraph, ModelGraph, Operator, OperatorKind, TensorSpec
+from shardwright.planner.cost.products import EVERY_SECOND_PRODUCT, dropped_names, held_outputs, shares_again
 from shardwright.planner.stacks import StackProfile
 
 WHOLE: Mapping[str, tuple[str, ...]] = {
@@ -42,12 +45,27 @@ def module_of(operator: Operator, unit: LayerGraph, stack: StackProfile) -> str:
 
 def repeated(unit: LayerGraph, stack: StackProfile) -> tuple[Operator, ...]:
     """Operators of a layer that selective recomputing runs again."""
+    again = shares(unit, stack)
+    return tuple(o for o in unit.operators if o.name in again)
+
+
+def shares(unit: LayerGraph, stack: StackProfile) -> dict[str, float]:
+    """Share of the forward time of each operator that selective recomputing runs again, by name."""
+    if by_operator(stack):
+        return shares_again(unit)
     covered = {part for name in stack.selective_modules for part in WHOLE.get(name, (name,))}
-    return tuple(o for o in unit.operators if module_of(o, unit, stack) in covered)
+    return {o.name: 1.0 for o in unit.operators if module_of(o, unit, stack) in covered}
+
+
+def by_operator(stack: StackProfile) -> bool:
+    """Whether a stack recomputes operator by operator rather than by module."""
+    return EVERY_SECOND_PRODUCT in stack.selective_modules
 
 
 def dropped(unit: LayerGraph, stack: StackProfile) -> frozenset[str]:
     """Names of the tensors of a layer that selective recomputing does not keep."""
+    if by_operator(stack):
+        return dropped_names(unit)
     again = {o.name for o in repeated(unit, stack)}
     names = {name for o in unit.operators if o.name in again for name in o.recompute_drops}
     for module in stack.selective_modules:
@@ -56,7 +74,9 @@ def dropped(unit: LayerGraph, stack: StackProfile) -> frozenset[str]:
 
 
 def read_again(unit: LayerGraph, stack: StackProfile) -> tuple[TensorSpec, ...]:
-    """Tensors that operators run again read and that none of them makes: they are kept whoever else keeps them."""
+    """Tensors that operators run again read and that none of them makes again: they are kept whoever else keeps them."""
+    if by_operator(stack):
+        return held_outputs(unit, compiled=stack.fused_gate)
     again = repeated(unit, stack)
     made = {t.name for o in again for t in o.outputs}
     return tuple({t.name: t for o in again for t in o.inputs if t.name not in made}.values())
@@ -65,7 +85,7 @@ def read_again(unit: LayerGraph, stack: StackProfile) -> tuple[TensorSpec, ...]:
 def modules_of(graph: ModelGraph, stack: StackProfile) -> tuple[str, ...]:
     """The selective modules of a stack that the layers of a model have."""
     units = (*graph.layer_kinds, *((graph.mtp,) if graph.mtp is not None else ()))
-    present = {module_of(o, unit, stack) for unit in units for o in unit.operators}
+    present = {module_of(o, unit, stack) for unit in units for o in unit.operators} | {EVERY_SECOND_PRODUCT}
     return tuple(name for name in stack.selective_modules if present.intersection(WHOLE.get(name, (name,))))
 
 

@@ -133,7 +133,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
     trained = h.trained_dense + h.trained_expert
     trained_share = h.trained_dense / h.dense_shards + h.trained_expert / h.expert_shards
     width = job.precision.parameter_bytes
-    state = job.optimizer.state_bytes(job.precision) + stack.optimizer_scratch_bytes
+    state = stack.optimizer_bytes(job.optimizer, job.precision)
     parameters = width * np.where(zero >= 3, sharded, own) - _saved_by_quantising(batch, h, problem)
     reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)

@@ -15,6 +15,7 @@ from typing import Any
 
 from shardwright.documents import parse_yaml
 from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
+from shardwright.models.dtypes import Optimizer, Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class StackProfile:
         fused_norms: False where root-mean-square norms run operator by operator in fp32 and keep a copy in fp32.
         norms_in_products: whether a norm that one product alone reads runs within it, a part of its recompute module.
         keeps_gathered_inputs: whether column-parallel products keep their input as gathered under sequence parallelism.
+        keeps_quantised_inputs: whether products below 16 bits keep their input as they read it, or in 16 bits and cast it again.
         activation_input_8bit: whether a recipe below 16 bits keeps the input of the activation quantised.
         frozen_8bit: whether such a recipe holds frozen weights of products in 8 bits alone.
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
@@ -55,9 +57,11 @@ class StackProfile:
         selective_modules: operator modules recomputed by `selective`.
         optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
         optimizer_scratch_bytes: memory an optimizer keeps per parameter besides its states, sharded as they are.
+        master_remainders: whether of the fp32 master of a bf16 parameter only the 16 bits that the parameter lacks are held.
         logit_bytes: memory traffic per logit of the loss, forward and backward.
         logit_saved_bytes: bytes per logit held at the peak of the loss.
-        context_bytes, nccl_bytes_per_group: memory the driver and the communicators take.
+        context_bytes, nccl_bytes_per_group: memory that the driver and each communicator take.
+        communicators_beside: communicators a rank uses beside one an axis in use (all ranks, pairs of pipeline ranks).
         allocator_slack: reserved over allocated memory, minus one.
         grad_bytes: bytes of a gradient where the user names none.
         zero_stage: ZeRO stage where the user names none.
@@ -86,6 +90,7 @@ class StackProfile:
     fused_norms: bool
     norms_in_products: bool
     keeps_gathered_inputs: bool
+    keeps_quantised_inputs: bool
     activation_input_8bit: bool
     frozen_8bit: bool
     keeps_both_gradients: bool
@@ -108,10 +113,12 @@ class StackProfile:
     optimizer_bytes_per_sharded_parameter: float
     optimizer_bytes_per_parameter: float
     optimizer_scratch_bytes: float
+    master_remainders: bool
     logit_bytes: float
     logit_saved_bytes: float
     context_bytes: int
     nccl_bytes_per_group: int
+    communicators_beside: int
     allocator_slack: float
     grad_bytes: int
     zero_stage: int
@@ -128,6 +135,15 @@ class StackProfile:
         skew = self.moe_load_imbalance
         return "balanced" if skew == 1 else f"busiest expert {skew:g} times the mean"
 
+    def optimizer_bytes(self, optimizer: Optimizer, precision: Precision) -> float:
+        """Bytes an optimizer holds per trained parameter: states, master copy and scratch."""
+        remainder = self.master_remainders and optimizer.master_bytes > REMAINDER and precision.has_bf16_parameters
+        less = optimizer.master_bytes - REMAINDER if remainder else 0
+        return optimizer.state_bytes(precision) - less + self.optimizer_scratch_bytes
+
+
+REMAINDER = 2
+"""Bytes of an fp32 number that bf16 leaves out."""
 
 FRACTIONS = frozenset(
     {
@@ -152,6 +168,9 @@ ADDED: Mapping[str, Any] = {
     "released": None,
     "eager_scores": False,
     "gathers_quantised": False,
+    "communicators_beside": 0,
+    "master_remainders": False,
+    "keeps_quantised_inputs": True,
 }
 """What holds for profiles saved before a field was added."""
 

@@ -166,16 +166,17 @@ def test_logits_follow_the_micro_batch_and_the_schedule():
     assert last(schedule="gpipe") == 16 * last()
 
 
-def test_the_reserve_holds_context_communicators_slack_and_margin():
-    degrees = Degrees(tp=2, pp=2)
-    plain = record("llama2-7b", "dgx-h100:1", 4096, 64, degrees)
+@pytest.mark.parametrize("beside", [0, 5])
+def test_the_reserve_holds_context_communicators_slack_and_margin(beside):
+    degrees, overrides = Degrees(tp=2, pp=2), (f"stack.communicators_beside={beside}",)
+    plain = record("llama2-7b", "dgx-h100:1", 4096, 64, degrees, overrides=overrides)
     stack = plain["inputs"]["calibration"]["inline"]["stack"]
     for stage in plain["stages"]:
         memory = stage["memory"]
         allocated = memory["total_bytes"] - memory["reserve_bytes"]
-        fixed = stack["context_bytes"] + 3 * stack["nccl_bytes_per_group"]
+        fixed = stack["context_bytes"] + (3 + beside) * stack["nccl_bytes_per_group"]
         assert memory["reserve_bytes"] == pytest.approx(fixed + stack["allocator_slack"] * allocated, abs=1)
-    margin = record("llama2-7b", "dgx-h100:1", 4096, 64, degrees, memory_margin_gib=3)
+    margin = record("llama2-7b", "dgx-h100:1", 4096, 64, degrees, memory_margin_gib=3, overrides=overrides)
     assert margin["memory"]["peak_bytes"] == plain["memory"]["peak_bytes"] + 3 * 2**30
     assert margin["memory"]["meters"] == plain["memory"]["meters"]
 

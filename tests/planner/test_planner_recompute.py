@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shardwright.models.catalog import load_model
-from shardwright.planner.cost.recompute import dropped, modules_of, repeated
+from shardwright.planner.cost.products import kept_outputs
+from shardwright.planner.cost.recompute import dropped, modules_of, repeated, shares
 from shardwright.planner.estimation import estimate
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
@@ -70,6 +71,37 @@ def test_an_expert_block_run_again_keeps_its_input_alone():
     assert "mlp_normed" not in gone
 
 
+def test_every_second_product_is_made_again():
+    layer = load_model("llama3.1-8b").layer_kinds[0]
+    assert list(kept_outputs(layer)) == ["query_raw", "value", "attn_out", "gate", "mlp_out"]
+    again = shares(layer, load_stack("torchtitan"))
+    assert again["out_proj"] == again["act"] == 1
+    assert again["gate_up"] == pytest.approx(1 / 2)  # up, not gate
+    assert again["qkv"] == pytest.approx(8 / (32 + 2 * 8))  # keys alone
+    assert {"attention", "down", "mlp_residual"}.isdisjoint(again)  # the last makes nothing that the backward pass reads
+    assert dropped(layer, load_stack("torchtitan")) >= {"query", "key", "attn_normed", "hidden_mid", "up", "act_out"}
+
+
+def test_routers_and_experts_are_run_again_and_not_counted():
+    again = shares(load_model("qwen3-30b-a3b").layer_kinds[0], load_stack("torchtitan"))
+    assert again["router"] == again["expert_up"] == again["moe_act"] == 1
+    latent = load_model("deepseek-v3").layer_kinds[0]
+    assert [name for name in kept_outputs(latent) if name.startswith("k")] == ["kv_compressed", "key_rope"]
+
+
+@pytest.mark.parametrize(("fused", "more"), [("true", 0), ("false", 2 * LLAMA["hidden"])])
+def test_bytes_kept_with_every_second_product(fused, more):
+    memory = stage(
+        "llama3.1-8b", Degrees(zero=0, recompute="selective"), stack="torchtitan", overrides=[f"stack.fused_gate={fused}"]
+    )
+    hidden, ffn, kv = LLAMA["hidden"], LLAMA["ffn"], 8 * 128
+    each = 2 * (hidden + hidden + kv + hidden + ffn) + 4 * 32 + more  # stream, query, value, core, gate; statistics
+    head = 2 * 2 * hidden + 4  # input of the norm and of the product, statistics
+    ids, live = 4, 0  # the fullest moment is the loss
+    assert memory["logits_bytes"] > 0
+    assert memory["activations_bytes"] == pytest.approx(4096 * (LLAMA["layers"] * each + head + ids) + live, rel=1e-3)
+
+
 def test_eager_operators_keep_what_they_read():
     tokens, layers = 4096, LLAMA["layers"]
     kept = {}
@@ -95,6 +127,24 @@ def test_gradients_beside_their_accumulators(held, per_parameter):
     options = {"grad_dtype": "fp32", "overrides": [f"stack.keeps_both_gradients={held}"]}
     memory = stage("llama3.1-8b", Degrees(zero=0), **options)
     assert memory["gradients_bytes"] == per_parameter * load_model("llama3.1-8b").parameters
+
+
+@pytest.mark.parametrize(("precision", "less"), [("bf16", 2), ("fp8-tensorwise", 2), ("fp16", 0), ("fp32", 0)])
+def test_remainders_of_masters(precision, less):
+    def held(value):
+        options = {"precision": precision, "overrides": [f"stack.master_remainders={value}"]}
+        return stage("llama3.1-8b", Degrees(zero=0), **options)["optimizer_bytes"]
+
+    assert held("false") - held("true") == less * load_model("llama3.1-8b").parameters
+
+
+def test_products_below_16_bits_keep_what_their_stack_keeps():
+    def kept(value, precision):
+        options = {"precision": precision, "overrides": [f"stack.keeps_quantised_inputs={value}"]}
+        return stage("llama3.1-8b", Degrees(zero=0), **options)["activations_bytes"]
+
+    assert kept("false", "fp8-tensorwise") == kept("false", "bf16") == kept("true", "bf16")
+    assert kept("true", "fp8-tensorwise") < kept("true", "bf16")
 
 
 def test_frozen_weights_in_8_bits():

@@ -107,10 +107,10 @@ def test_sharding_defaults_and_refusals():
         ("selective (attention)", "megatron-2022", "selective", 1, ("core_attn",)),
         ("selective (every other layer)", "torchtitan", "full", 0.5, None),
         ("selective (every 4 layers)", "torchtitan", "full", 0.25, None),
-        ("selective (per op)", "torchtitan", "full", 0.5, None),
+        ("selective (per op)", "torchtitan", "selective", 1, None),
         ("selective (save_dot_with_context_except_mlp)", "jax", "selective", 1, ("layernorm", "mlp", "mlp_act")),
         ("", "megatron-core", "none", 1, None),
-        ("", "torchtitan", "full", 0.5, None),
+        ("", "torchtitan", "selective", 1, None),
         ("", "jax", "fits", 1, None),
     ],
 )

@@ -99,7 +99,7 @@ def state_facts(problem: Problem, levels: tuple[tuple[int, ...], ...]) -> StateF
     return StateFacts(
         parameter_bytes=width,
         gradient_bytes=grad,
-        optimizer_bytes=job.optimizer.state_bytes(job.precision) + stack.optimizer_scratch_bytes,
+        optimizer_bytes=stack.optimizer_bytes(job.optimizer, job.precision),
         held_gradient_bytes=grad + both,
         sharded_traffic=stack.optimizer_bytes_per_sharded_parameter,
         traffic=stack.optimizer_bytes_per_parameter,

@@ -173,7 +173,8 @@ def budget_bytes(problem: Problem, sharding: ShardOptions, *, whole: bool) -> fl
     if not whole:
         return None
     stack, groups = problem.stack, len(sharding.mesh.axes)
-    reserve = stack.context_bytes + stack.nccl_bytes_per_group * groups + problem.memory_margin_bytes
+    communicators = groups + stack.communicators_beside * (groups > 0)
+    reserve = stack.context_bytes + stack.nccl_bytes_per_group * communicators + problem.memory_margin_bytes
     return (problem.device.memory_bytes - reserve) / (1.0 + stack.allocator_slack)
 
 
