@@ -7,14 +7,15 @@
     one operator read and wrote, the largest over operators
 
 Operators that a stack runs eagerly keep more than one fused kernel would: a gated activation also the activated gate (f a
-token), a root-mean-square norm its input in fp32 and the normalised input in place of its input (4 h + 2 h for 2 h). Below 16
-bits a product keeps its input as it read it, quantised, and what other operators keep of it stays in 16 bits (Transformer
-Engine), or it keeps 16 bits and casts them again (torchao; `keeps_quantised_inputs`), the input of the activation in 8 bits
-where the stack stores it so (Megatron-Core `activation_func_fp8_input_store`). Under sequence parallelism a column-parallel product keeps its part of the input and gathers it again (Megatron-LM), or keeps it
-as gathered (DTensor, `keeps_gathered_inputs`). Where context parallelism swaps sequence for heads, an attention core keeps its
-output in both forms, and all it reads and writes stands twice while it runs; where keys and values are gathered, those of the
-other ranks and their gradients stand beside it (Transformer Engine `context_parallel`). Logits are left out: they are counted
-apart (`memory`).
+token), a root-mean-square norm its input in fp32 and the normalised input in place of its input (4 h + 2 h for 2 h). Below
+16 bits a product keeps its input as it read it, quantised, and what other operators keep of it stays in 16 bits
+(Transformer Engine), or it keeps 16 bits and casts them again (torchao; `keeps_quantised_inputs`), the input of the
+activation in 8 bits where the stack stores it so (Megatron-Core `activation_func_fp8_input_store`). Under sequence
+parallelism a column-parallel product keeps its part of the input and gathers it again (Megatron-LM), or keeps it as
+gathered (DTensor, `keeps_gathered_inputs`). Where context parallelism swaps sequence for heads, an attention core keeps its
+output in both forms, and all it reads and writes stands twice while it runs; where keys and values are gathered, those of
+the other ranks and their gradients stand beside it (Transformer Engine `context_parallel`). Logits are left out: they are
+counted apart (`memory`).
 """
 
 from __future__ import annotations

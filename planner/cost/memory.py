@@ -146,7 +146,7 @@ def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> tuple[Float
 
 
 def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:
-    """Driver context, communicators (one an axis in use and those the stack has beside them), and the margin asked for, [plans]."""
+    """Driver context, communicators (one an axis in use and those beside them), and the margin asked for, [plans]."""
     groups = sum(
         ((degree > 1).astype(np.float64) for degree in (batch.tp, batch.cp, batch.pp, batch.ep, batch.dp)), start=np.zeros(1)
     )

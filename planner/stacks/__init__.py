@@ -37,7 +37,7 @@ class StackProfile:
         fused_norms: False where root-mean-square norms run operator by operator in fp32 and keep a copy in fp32.
         norms_in_products: whether a norm that one product alone reads runs within it, a part of its recompute module.
         keeps_gathered_inputs: whether column-parallel products keep their input as gathered under sequence parallelism.
-        keeps_quantised_inputs: whether products below 16 bits keep their input as they read it, or in 16 bits and cast it again.
+        keeps_quantised_inputs: whether products below 16 bits keep their input quantised; False: in 16 bits.
         activation_input_8bit: whether a recipe below 16 bits keeps the input of the activation quantised.
         frozen_8bit: whether such a recipe holds frozen weights of products in 8 bits alone.
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
