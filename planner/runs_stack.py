@@ -5,7 +5,8 @@
     blank cells      -> what the stack's own launch scripts do                                   `BLANKS`
 
 Notes are free text; only `key=value` settings as configuration files spell them and the few words of
-`WORDS` are read. A device without a fused attention kernel in its stack's release (Volta) writes its scores.
+`WORDS` are read. A device without a fused attention kernel in its stack's release (Volta) writes its scores, and so does a
+model that the notes name as run without flash attention.
 """
 
 from __future__ import annotations
@@ -80,6 +81,9 @@ recomputing recompute 21 of 80 layers (ACG, ACM and ACL of MI300X, mlcommons/tra
 MangoBoost)."""
 
 
+NO_FLASH = re.compile(r"(\S+) without flash attention")
+
+
 def blanks_of(stack: StackProfile) -> Blanks:
     """What stands for blank cells of runs of a stack."""
     return BLANKS.get(stack.id, Blanks())
@@ -93,7 +97,9 @@ def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ..
         found = _by_sharding(row)
         notes = (f"stack={found}",)
     stack, switches = switched(load_stack(found), row)
-    if stack.fused_attention and device.arch.lower() == "volta":
+    named = NO_FLASH.search(row.notes)
+    without = device.arch.lower() == "volta" or (named is not None and named.group(1).lower() in row.model.lower())
+    if stack.fused_attention and without:
         old = load_stack("megatron-2021")
         names = ("fused_attention", "attention_backend", "score_bytes_forward", "score_bytes_backward", "score_saved_bytes")
         stack = replace(stack, **{name: getattr(old, name) for name in names})

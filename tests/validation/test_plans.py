@@ -246,3 +246,12 @@ def test_a_stack_whose_scripts_name_no_precision_trains_in_whole_words():
     assert precision_of(row(precision=""), H100, stack) == ("tf32", ("precision=tf32",))
     assert precision_of(row(precision=""), V100, stack) == ("fp32", ("precision=fp32",))
     assert precision_of(row(precision="BF16"), H100, stack) == ("bf16", ())
+
+
+@pytest.mark.parametrize(("model", "fused"), [("GPT3-126M", False), ("GPT3-5B", True)])
+def test_models_named_as_run_without_flash_attention_write_their_scores(model, fused):
+    run = row(model=model, framework="Paxml/JAX-Toolbox", notes="remat not stated; 126M without flash attention")
+    stack, notes = profile_of(run, H100)
+    assert stack.fused_attention is fused
+    assert stack.attention_backend == ("cudnn" if fused else "unfused")
+    assert ("attention=unfused" in notes) is not fused
