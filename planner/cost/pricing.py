@@ -12,7 +12,8 @@ Where sequences are packed from documents, M·(f − 1)·attention is added and 
 documents take the most attention (f of `models.lengths`).
 
     once a step    d = max(f·R, R − B) + max(f·G, G − F)      R reduction, G gathering, f the stack's exposed floor
-    ZeRO 2, 3 where every pass exchanges: it takes max(c, x) + i·min(c, x)      c computing, x exchanging, i interference
+    ZeRO 2, 3 where every pass exchanges: it takes max(c, x) + i·min(c, x) + k
+      c computing, x exchanging, i interference, k copies out of and into buffers
 
 `price` works in [plans, runs]; what plans share is computed once (`indexing.distinct`).
 """
@@ -351,8 +352,8 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
 
     What a pass hides already cannot hide it too, nor can the time in which other axes keep the same links between nodes busy.
     """
-    stack, zero = context.problem.stack, batch.zero[:, None]
-    reduce, gather = shared.state.reduce_s[shared.state_row], shared.state.gather_s[shared.state_row]
+    stack, zero, state, row = context.problem.stack, batch.zero[:, None], shared.state, shared.state_row
+    reduce, gather = state.reduce_s[row], state.gather_s[row]
     work = shared.work
     forward = forward - _taken(shared, work.hidden_forward_s, work.network_forward_s)
     backward = backward - _taken(shared, work.hidden_backward_s, work.network_backward_s)
@@ -364,8 +365,8 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
     behind_backward = _behind(backward, gathered + reduce, stack.fsdp_interference)
     updated = np.maximum(floor * gather, gather - forward)
     return Tails(
-        forward_s=np.where(repeated, behind, 0.0),
-        backward_s=np.where(repeated, behind_backward, 0.0),
+        forward_s=np.where(repeated, behind + state.copies_forward_s[row], 0.0),
+        backward_s=np.where(repeated, behind_backward + state.copies_backward_s[row], 0.0),
         after_s=np.where(repeated, np.where(zero == 2, updated, 0.0), once),
     )
 

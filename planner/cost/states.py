@@ -35,7 +35,9 @@ from shardwright.planner.stacks import StackProfile
 class StateTables:
     """States of stages, arrays of shape [plans, runs].
 
-    `network` says where their exchange goes over links between nodes, all of it or a part.
+    `network` says where their exchange goes over links between nodes, all of it or a part; `copies_forward_s` and
+    `copies_backward_s` are what copying parameters out of the buffers of a gather, and gradients into those of a reduction,
+    takes of the computation of a pass.
     """
 
     parameters_bytes: FloatArray
@@ -45,6 +47,8 @@ class StateTables:
     reduce_s: FloatArray
     gather_s: FloatArray
     update_s: FloatArray
+    copies_forward_s: FloatArray
+    copies_backward_s: FloatArray
     network: BoolArray
 
 
@@ -148,6 +152,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
     moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, trained_share, trained) + (
         stack.optimizer_bytes_per_parameter * np.where(zero >= 3, trained_share, trained)
     )
+    copies = _copied_bytes(batch, h, stack)
     return StateTables(
         parameters_bytes=parameters,
         gradients_bytes=_held_gradient_bytes(problem) * np.where(reduced, trained_share, trained),
@@ -155,12 +160,23 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
         buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
-        update_s=_update_s(moved, grounds, area),
+        update_s=_moved_s(moved, grounds, area),
+        copies_forward_s=_moved_s(copies[0], grounds, area),
+        copies_backward_s=_moved_s(copies[0] + copies[1], grounds, area),
         network=outside,
     )
 
 
-def _update_s(moved: FloatArray, grounds: Sequence[Ground], area: IntArray) -> FloatArray:
+def _copied_bytes(batch: PlanBatch, h: Held, stack: StackProfile) -> tuple[FloatArray, FloatArray]:
+    """Bytes that a gather and a reduction of sharded states copy on each rank in every pass, [plans, runs]."""
+    repeated = every_pass(batch, stack)[:, None]
+    dense, expert = (repeated & (shards > 1) for shards in (h.dense_shards, h.expert_shards))
+    gathered = stack.gather_copy_bytes * (h.dense * dense + h.expert * expert)
+    reduced = stack.reduce_copy_bytes * (h.trained_dense * dense + h.trained_expert * expert)
+    return np.where(batch.zero[:, None] >= 3, gathered, 0.0), reduced
+
+
+def _moved_s(moved: FloatArray, grounds: Sequence[Ground], area: IntArray) -> FloatArray:
     """Time to move so many bytes in device memory, on the slowest machine of each run, [plans, runs]."""
     made = np.zeros_like(moved)
     for index, ground in enumerate(grounds):

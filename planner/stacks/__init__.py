@@ -51,6 +51,8 @@ class StackProfile:
         dp_exposed_floor: fraction of gradient reduction that stays exposed at least.
         fsdp_interference: slowdown of the overlapped part under fully sharded data parallelism.
         fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
+        gather_copy_bytes, reduce_copy_bytes: memory traffic per parameter of copying out of the buffer of a gather, and into
+            that of a reduction, where every pass exchanges sharded states.
         moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
@@ -105,6 +107,8 @@ class StackProfile:
     dp_exposed_floor: float
     fsdp_interference: float
     fsdp_gathers_per_step: str
+    gather_copy_bytes: float
+    reduce_copy_bytes: float
     moe_load_imbalance: float
     moe_host_forward_s: float
     moe_host_backward_s: float
@@ -171,6 +175,8 @@ ADDED: Mapping[str, Any] = {
     "communicators_beside": 0,
     "master_remainders": False,
     "keeps_quantised_inputs": True,
+    "gather_copy_bytes": 0.0,
+    "reduce_copy_bytes": 0.0,
 }
 """What holds for profiles saved before a field was added."""
 
