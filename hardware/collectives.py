@@ -11,6 +11,7 @@ for all-gather, reduce-scatter and all-to-all:
     tree over islands     2·log2(I) steps; a node sends S (I = 2) or 2·S (I > 2)       `_tree`
     in-switch network     as the tree with S per island and two steps                 `_network_in_switch`
     all-to-all            (n-r)/n·S over the rank's own NIC share, the rest inside     `_exchange`
+      in two levels       C over the NIC share, then (r-1)/r·S inside the island       `_two_levels`
 
 All ranks of a node run the same collective of their own group at the same time, so a group with r ranks on an island owns
 r ranks' shares of its NICs (`Fabric.network` is the share of one rank). Where switches are known, cables between leaves, pods
@@ -53,7 +54,7 @@ from shardwright.hardware.transfers import (
 __all__ = ["ALGORITHMS", "KINDS", "LINKS", "CollectiveTime", "Fabric", "GroupTable", "collective_s", "fabric_of", "wire_bytes"]
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
-ALGORITHMS = ("none", "ring", "tree", "in-switch", "pairwise", "direct")
+ALGORITHMS = ("none", "ring", "tree", "in-switch", "pairwise", "direct", "two-level")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,9 @@ def wire_bytes(kind: str, size: Floats | float, message_bytes: Floats | float) -
     return np.asarray(share_of(kind, n) * np.asarray(message_bytes, dtype=np.float64), dtype=np.float64)
 
 
-def collective_s(kind: str, groups: GroupTable, message_bytes: Floats, fabric: Fabric) -> CollectiveTime:
+def collective_s(
+    kind: str, groups: GroupTable, message_bytes: Floats, fabric: Fabric, crossing_bytes: Floats | None = None
+) -> CollectiveTime:
     """Time of one collective for each row, alone on its links but for its own siblings on the node.
 
     Args:
@@ -97,6 +100,8 @@ def collective_s(kind: str, groups: GroupTable, message_bytes: Floats, fabric: F
         groups: [rows].
         message_bytes: S as nccl-tests counts, [rows] or a scalar.
         fabric: the links, from `fabric_of`.
+        crossing_bytes: C, of an all-to-all that sends to the rank of the same place on each island and spreads there: bytes
+            that a rank sends out of its island, [rows]; None: it sends to every rank by itself.
 
     Returns:
         Arrays [rows]; groups of one rank and messages of zero bytes take no time.
@@ -107,18 +112,25 @@ def collective_s(kind: str, groups: GroupTable, message_bytes: Floats, fabric: F
     """
     _known(kind)
     message = np.broadcast_to(np.asarray(message_bytes, dtype=np.float64), groups.size.shape)
+    crossing = _crossing(kind, groups, message) if crossing_bytes is None else crossing_bytes
     best = _Best.start(len(groups))
     idle = (groups.size <= 1) | (message <= 0)
     for mask, price in ((groups.islands <= 1, _price_local), (groups.islands > 1, _price_network)):
         rows = np.flatnonzero(mask & ~idle)
         if len(rows):
             part = groups.take(rows)
-            for offer in price(kind, part, message[rows], fabric):
+            two_levels = None if crossing_bytes is None else crossing[rows]
+            for offer in price(kind, part, message[rows], fabric, two_levels):
                 best.offer(rows, offer)
-    return best.done(idle, _network_busy_s(kind, groups, message, fabric))
+    return best.done(idle, _network_busy_s(kind, groups, message, fabric, crossing))
 
 
-def _network_busy_s(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> Floats:
+def _crossing(kind: str, groups: GroupTable, message: Floats) -> Floats:
+    """Bytes that leave a rank's island in an all-to-all that sends to every rank by itself."""
+    return (groups.size - groups.ranks_per_island) / groups.size * message if kind == "all_to_all" else message
+
+
+def _network_busy_s(kind: str, groups: GroupTable, message: Floats, fabric: Fabric, crossing: Floats) -> Floats:
     """Bytes that leave the island over the datasheet rate of its NIC shares and of the cables above; 0 inside islands.
 
     The least that any algorithm sends: it depends on no link but the network, so that faster links elsewhere do not change it.
@@ -132,7 +144,8 @@ def _network_busy_s(kind: str, groups: GroupTable, message: Floats, fabric: Fabr
     if kind == "send":
         seconds = np.maximum(1.0 / rate, part.ring_s_per_byte)
     elif kind == "all_to_all":
-        seconds = np.maximum((n - r) / n / rate, part.exchange_s_per_byte)
+        flat = (n - r) / n
+        seconds = np.maximum(flat / rate, part.exchange_s_per_byte) * crossing[outside] / (flat * message[outside])
     else:
         twice = 2.0 if kind == "all_reduce" and not fabric.in_switch else 1.0
         sent = twice * (part.islands - 1) / part.islands
@@ -176,7 +189,9 @@ def _known(kind: str) -> None:
         raise unknown_name("collective", kind, KINDS)
 
 
-def _price_local(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> list[_Offer]:
+def _price_local(
+    kind: str, groups: GroupTable, message: Floats, fabric: Fabric, _crossing: Floats | None = None
+) -> list[_Offer]:
     """Offers of groups that stay on one island: over the scale-up fabric if on one domain, else through the host."""
     inside = groups.domains <= 1
     name = {"all_to_all": "pairwise", "send": "direct"}.get(kind, "ring")
@@ -207,9 +222,13 @@ def _in_switch_s(tier: Tier, n: Floats, message: Floats) -> Floats:
     return np.where(n >= curve.min_ranks, time, np.inf)
 
 
-def _price_network(kind: str, groups: GroupTable, message: Floats, fabric: Fabric) -> list[_Offer]:
+def _price_network(
+    kind: str, groups: GroupTable, message: Floats, fabric: Fabric, crossing: Floats | None = None
+) -> list[_Offer]:
     """Offers of groups that span islands."""
     net = needed(fabric.network, "network", "internode_bytes_per_s")
+    if crossing is not None:
+        return [_two_levels(groups, message, crossing, net, fabric)]
     if kind == "all_to_all":
         return [_exchange(groups, message, net, fabric)]
     if kind == "send":
@@ -264,3 +283,14 @@ def _exchange(groups: GroupTable, message: Floats, net: Tier, fabric: Fabric) ->
     moved = protocol_s(curve, inner, outer.bytes_s, message / n, n - r)
     time = curve.alpha_s + curve.hop_s * (n - r) + moved
     return _Offer(time_s=time, algorithm="pairwise", link=slower_link(inner, outer))
+
+
+def _two_levels(groups: GroupTable, message: Floats, crossing: Floats, net: Tier, fabric: Fabric) -> _Offer:
+    """To the rank of the same place on each island, whose island spreads what arrives (deepseek-ai/DeepEP)."""
+    curve, n, r = net.curves["exchange"], groups.size, groups.ranks_per_island
+    inner = inner_part("all_to_all", groups, (r - 1) / r, message, fabric)
+    above_s = groups.exchange_s_per_byte * crossing * n / (n - r)
+    outer = outer_part(curve, net, groups, crossing, above_s)
+    moved = protocol_s(curve, inner, outer.bytes_s, crossing / groups.islands, groups.islands - 1)
+    time = curve.alpha_s + curve.hop_s * (groups.islands - 1) + moved
+    return _Offer(time_s=time, algorithm="two-level", link=slower_link(inner, outer))

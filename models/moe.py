@@ -36,7 +36,8 @@ def moe_dims(moe: MoeSpec) -> dict[str, int]:
     shared = {"shared_ffn": moe.shared_ffn} if moe.shared_ffn else {}
     scale = {"shared_scale": 1} if moe.shared_ffn and moe.shared_gate else {}
     routing = {"router_experts": moe.experts, "experts": moe.experts, "topk": moe.topk, "expert_ffn": moe.expert_ffn}
-    return {**routing, **shared, **scale}
+    groups = {"expert_groups": moe.groups, "topk_groups": moe.topk_groups} if moe.groups > 1 else {}
+    return {**routing, **groups, **shared, **scale}
 
 
 def moe_block(spec: ModelSpec, moe: MoeSpec, source: TensorSpec) -> tuple[Operator, ...]:

@@ -55,7 +55,9 @@ def _layer_rows(context: Context, one: PlanBatch, key: int, run: int) -> list[Ro
             runs = float(times) * count * (float(c.forward[key]) * (1.0 + repeat) + float(c.backward[key]))
             if runs == 0 or int(c.size[key]) == 1:
                 continue
-            row = _row(ground.network, c.axis, c.kind, int(c.size[key]), int(c.stride[key]), float(c.message_bytes[key]), runs)
+            time = ground.network.in_layer(c, np.array([key]))
+            shape = ground.network.shape(int(c.size[key]), int(c.stride[key]))
+            row = _filled(ground.network, c.axis, c.kind, shape, int(c.stride[key]), float(c.message_bytes[key]), runs, time)
             name = (c.axis, c.kind, int(c.size[key]), int(c.stride[key]), int(c.message_bytes[key]))
             joined[name] = _joined(joined[name], row) if name in joined else row
     return list(joined.values())

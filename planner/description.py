@@ -23,7 +23,15 @@ from shardwright.planner.cost.stages import Split, intervals
 from shardwright.planner.fits.applying import fits_in_force
 from shardwright.planner.fits.factors import FACTORS
 from shardwright.planner.intervals import interval
-from shardwright.planner.plans import ALL_LAYERS, CP_COMM_KINDS, RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
+from shardwright.planner.plans import (
+    ALL_LAYERS,
+    CP_COMM_KINDS,
+    MOE_DISPATCHERS,
+    RECOMPUTE_MODES,
+    FloatArray,
+    IntArray,
+    PlanBatch,
+)
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.registry import expressible
@@ -84,6 +92,7 @@ def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
         "vpp": batch.vpp,
         "ep": batch.ep,
         "etp": batch.etp,
+        "moe_dispatcher": batch.moe_dispatcher,
         "dp": batch.dp,
         "dp_replicate": batch.shown_dp_replicate,
         "zero": batch.zero,
@@ -118,6 +127,7 @@ def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: Floa
     degrees["zero_stage"] = int(batch.zero[index])
     degrees["sequence_parallel"] = bool(batch.sp[index])
     degrees["schedule"] = SCHEDULE_IDS[int(batch.schedule[index])]
+    degrees["moe_dispatcher"] = MOE_DISPATCHERS[int(batch.moe_dispatcher[index])]
     degrees["cp_comm"] = CP_COMM_KINDS[int(batch.cp_comm[index])]
     mode = RECOMPUTE_MODES[int(batch.recompute[index])]
     covered = {"none": 0, "selective": int(layers.max())}.get(mode, int(min(batch.recompute_layers[index], layers.max())))
@@ -141,7 +151,6 @@ def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -
             "ep": degrees["ep"] > 1 and (stack.ep_exposed < 1 or (paired and stack.dualpipe_ep_hidden > 0)),
             "cp": degrees["cp"] > 1 and degrees["cp_comm"] == "p2p" and stack.cp_hidden > 0,
         },
-        "moe_dispatcher": "alltoall",
         "reshard_after_forward": degrees["zero_stage"] == 3 and not once,
     }
 

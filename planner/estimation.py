@@ -26,7 +26,8 @@ from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
 from shardwright.planner.launchability import with_targets
 from shardwright.planner.plan_records import degrees_of
-from shardwright.planner.plans import CP_COMM_KINDS, Degrees, PlanBatch
+from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS, Degrees, PlanBatch
+from shardwright.planner.pricing_options import with_skew
 from shardwright.planner.problem import (
     Assumption,
     PricingOptions,
@@ -138,6 +139,7 @@ def repriced(
     inputs, saved = plan_of(document, rank, "the result" if isinstance(source, Mapping) else str(source))
     problem = problem_from_inputs(inputs, options.overrides if options else (), saved["parallel"]["world_size"])
     problem = problem.repriced(options.prices, options.objective) if options else problem
+    problem = replace(problem, stack=with_skew(problem.stack, options)) if options else problem
     check_objective(problem)
     if options and options.calibration is not None:
         problem = replace(problem, collectives=corrections_from(options.calibration, problem.cluster))
@@ -225,7 +227,7 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     }
     parallel |= {"world_size": None, "dp": dp, "dp_replicate": None, "dp_shard": None, "edp": None, "micro_batches": None}
     parallel |= {"sequence_parallel": bool(shown["sp"]), "zero_stage": shown["zero"]}
-    parallel |= {"cp_comm": CP_COMM_KINDS[shown["cp_comm"]]}
+    parallel |= {"cp_comm": CP_COMM_KINDS[shown["cp_comm"]], "moe_dispatcher": MOE_DISPATCHERS[shown["moe_dispatcher"]]}
     parallel |= switches(parallel, degrees.recompute, degrees.recompute_layers, problem)
     return {
         "feasible": False,

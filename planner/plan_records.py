@@ -27,6 +27,7 @@ def degrees_of(saved: Mapping[str, Any]) -> Degrees:
         recompute_layers=covered if mode == "full" and covered < largest else None,
         cp_comm=parallel.get("cp_comm"),
         loss_chunks=parallel.get("loss_chunks") or 1,
+        moe_dispatcher=parallel.get("moe_dispatcher"),
         layers_per_stage=chunk_layers(saved["stages"], parallel) or None,
     )
 

@@ -39,6 +39,9 @@ PRICED_CP_COMM = CP_COMM_KINDS[:3]
 
 RING, SWAP, GATHER = (CP_COMM_KINDS.index(kind) for kind in PRICED_CP_COMM)
 MOE_DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
+"""How tokens reach their experts: gathered whole, every copy by itself, once a node, once a scale-up domain (`axes.expert`)."""
+
+ALL_GATHER, ALL_TO_ALL, DEEP_EP, HYBRID_EP = range(len(MOE_DISPATCHERS))
 
 
 def default_cp_comm(framework: str) -> int:
@@ -73,6 +76,7 @@ class Degrees:
     layers_per_stage: tuple[int, ...] | None = None
     cp_comm: str | None = None
     loss_chunks: int = 1
+    moe_dispatcher: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,7 @@ class PlanBatch:
         recompute_layers: layers recomputed on each stage under `full`.
         cp_comm: index into `CP_COMM_KINDS`.
         loss_chunks: pieces in which the tokens of a micro-batch go through head and loss.
+        moe_dispatcher: index into `MOE_DISPATCHERS`.
         split: index into a `SplitTable` of the same problem.
     """
 
@@ -106,6 +111,7 @@ class PlanBatch:
     recompute_layers: IntArray
     cp_comm: IntArray
     loss_chunks: IntArray
+    moe_dispatcher: IntArray
     split: IntArray
 
     def __len__(self) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import unknown_name
+from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.hardware.calibration import Calibration
 from shardwright.models.adapters import FrozenSpec, parse_freeze, parse_lora
 from shardwright.models.dtypes import grad_bytes_of
@@ -19,6 +19,7 @@ METERS = ("allocated", "reserved", "device")
 OBJECTIVES = ("throughput", "cost", "energy", "goodput")
 GIB = 2**30
 MOST_MARGIN_GIB = 1024
+MOST_SKEW = 65_536.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class PricingOptions:
         calibration: collectives or steps measured on this cluster: a file that `calibrate` wrote, or what it holds.
         prices: statements `NODE=USD_PER_GPU_HOUR`, `NODE=TERM` of the price table, or paths of YAML files of node: price.
         objective: one of `OBJECTIVES`: what is to be least, or most.
+        routing_skew: rows of the busiest expert over the mean of all, at least 1.
         measured: runs of this site, each `tp=8,pp=4,step_time_s=12.3`; `planner.site.stated` says what may be stated.
         dims: sizes of dynamic dims of a graph file, `batch=32`.
         declared: unknown operators of a graph file, `MyOp=elementwise` or `MyOp=opaque`.
@@ -61,6 +63,7 @@ class PricingOptions:
     calibration: str | Path | Calibration | None = None
     prices: tuple[str, ...] = ()
     objective: str = "throughput"
+    routing_skew: float | None = None
     measured: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
@@ -107,3 +110,22 @@ def fits_of(options: PricingOptions) -> Fits:
     from shardwright.planner.fits.shipped import shipped
 
     return shipped()
+
+
+def with_skew(stack: StackProfile, options: PricingOptions) -> StackProfile:
+    """The stack with rows spread over experts as unevenly as asked.
+
+    Raises:
+        InvalidValueError: less than the mean, or no number.
+        ConflictError: a what-if states it as well.
+    """
+    skew = options.routing_skew
+    if skew is None:
+        return stack
+    if any(text.replace(" ", "").startswith("stack.moe_load_imbalance=") for text in options.overrides):
+        message = "--routing-skew and --set stack.moe_load_imbalance both say how uneven routing is"
+        raise ConflictError(message, where="--routing-skew", hint="keep one of the two")
+    if not 1.0 <= skew <= MOST_SKEW:
+        hint = f"give rows of the busiest expert over the mean, 1 to {MOST_SKEW:g}"
+        raise InvalidValueError(f"a skew of {skew:g}", where="--routing-skew", hint=hint)
+    return replace(stack, moe_load_imbalance=float(skew))

@@ -48,6 +48,7 @@ from shardwright.planner.pricing_options import (
     frozen_asked,
     grad_bytes_asked,
     one_of,
+    with_skew,
 )
 from shardwright.planner.rules.versions import checked_version
 from shardwright.planner.stacks import DEFAULT_STACKS, StackProfile, load_stack, stack_from_dict
@@ -233,7 +234,7 @@ def build_problem(
     measured = corrections_from(chosen.calibration, machine)
     fits = fits_with(fits_of(chosen), statements)
     stack = fits.stack(load_stack(DEFAULT_STACKS[framework] if chosen.stack is None else chosen.stack))
-    graph, machine, stack = apply_overrides(graph, machine, stack, statements)
+    graph, machine, stack = apply_overrides(graph, machine, with_skew(stack, chosen), statements)
     machine = with_prices(machine, chosen.prices)
     job = TrainingJob(
         graph=graph,
@@ -367,7 +368,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("attention.fused", stack.fused_attention),
         ("zero.shards_over", "dp_shard x cp"),
         ("vocabulary.padded_to", "multiple of 128 x tp"),
-        ("moe.routing", stack.routing),
+        *stack.routing_in_force,
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
         ("pipeline.update", "each rank on its own, without waiting for a norm over all"),
         ("pipeline.dualpipe_ep_hidden", stack.dualpipe_ep_hidden),
@@ -420,6 +421,7 @@ def _assumptions(problem: Problem, options: PricingOptions) -> tuple[Assumption,
         "framework": options.framework != defaults.framework,
         "framework.version": options.target_version is not None,
         "stack": options.stack is not None,
+        "moe.routing_skew": options.routing_skew is not None,
         "memory.margin_bytes": options.memory_margin_gib != 0,
         "memory.meter": options.memory_meter != defaults.memory_meter,
     }
@@ -445,5 +447,4 @@ def _in_blocks(cluster: Cluster) -> bool:
 
 def _what_ifs(overrides: tuple[str, ...]) -> tuple[Assumption, ...]:
     """The `--set` statements in force."""
-    pairs = (text.partition("=") for text in overrides)
-    return tuple(Assumption(key=f"set.{key}", value=value, origin="given") for key, _, value in pairs)
+    return tuple(Assumption(key=f"set.{k}", value=v, origin="given") for k, _, v in (text.partition("=") for text in overrides))

@@ -166,6 +166,8 @@ SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
     (r"(?i)\bvanillaTP\b", _value("tp_exposed", 1.0)),
     (r"(?i)\basyncTP\b", _value("tp_exposed", 0.5)),
     (r"(?i)FP8_DPA=(True|1)\b", _value("attention_backend", "fp8")),
+    (r"dispatcher=deepep\b", _value("moe_dispatcher", "deepep")),
+    (r"dispatcher=hybridep\b", _value("moe_dispatcher", "hybridep")),
     (r"(?i)a2a_overlap=True", _value("ep_exposed", 0.4)),
 )
 """Patterns of notes and what each says of the stack, later ones on top."""

@@ -20,7 +20,9 @@ from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.planner.cost.stages import Split, even_chunks
 from shardwright.planner.plans import (
     ALL_LAYERS,
+    ALL_TO_ALL,
     CP_COMM_KINDS,
+    MOE_DISPATCHERS,
     PRICED_CP_COMM,
     RECOMPUTE_MODES,
     RING,
@@ -155,6 +157,7 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
         "vpp": vpp,
         "ep": degrees.ep,
         "etp": etp,
+        "moe_dispatcher": _moe_dispatcher(problem, degrees),
         "micro_batch": degrees.micro_batch,
         "schedule": schedule,
         "loss_chunks": degrees.loss_chunks,
@@ -171,6 +174,14 @@ def _cp_comm(problem: Problem, degrees: Degrees) -> int:
     if degrees.cp == 1:
         return RING
     return default_cp_comm(problem.framework) if kind is None else CP_COMM_KINDS.index(kind)
+
+
+def _moe_dispatcher(problem: Problem, degrees: Degrees) -> int:
+    """How tokens reach their experts; the all-to-all where every rank holds all of them."""
+    kind = problem.stack.moe_dispatcher if degrees.moe_dispatcher is None else degrees.moe_dispatcher
+    if kind not in MOE_DISPATCHERS:
+        raise unknown_name("dispatcher of tokens", kind, MOE_DISPATCHERS, where="--moe-dispatcher")
+    return MOE_DISPATCHERS.index(kind) if degrees.ep > 1 and problem.graph.spec.moe is not None else ALL_TO_ALL
 
 
 def _family(problem: Problem, degrees: Degrees) -> str:

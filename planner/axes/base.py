@@ -11,8 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardwright.models.graph import LayerGraph
+from shardwright.planner.axes.routing import Routing
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
 from shardwright.planner.plans import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByDomain:
+    """How an all-to-all of two levels leaves a scale-up domain: with one copy of a token for each domain it goes to.
+
+    Attributes:
+        routing: where tokens go.
+        rows_bytes: bytes of all tokens of a rank once, [keys].
+    """
+
+    routing: Routing
+    rows_bytes: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +42,7 @@ class LayerCollective:
         forward: times it runs in a forward pass, [keys].
         backward: times it runs in a backward pass, [keys].
         operand: whether it carries what products in low precision read and nothing else does, so that it may travel quantised.
+        by_domain: of an all-to-all in two levels, what leaves a domain; `message_bytes` is what is sent inside domains.
     """
 
     axis: str
@@ -38,6 +53,7 @@ class LayerCollective:
     forward: FloatArray
     backward: FloatArray
     operand: bool = False
+    by_domain: ByDomain | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

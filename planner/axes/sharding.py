@@ -29,7 +29,11 @@ import numpy as np
 
 from shardwright.models.dims import ROLES
 from shardwright.models.graph import TensorSpec
-from shardwright.planner.plans import GATHER, SWAP, BoolArray, FloatArray, IntArray, PlanBatch
+from shardwright.planner.axes.routing import Routing
+from shardwright.planner.plans import ALL_GATHER, DEEP_EP, GATHER, HYBRID_EP, SWAP, BoolArray, FloatArray, IntArray, PlanBatch
+
+COPIES = frozenset({"topk", "hidden"})
+"""Dims of rows of tokens on their way to experts."""
 
 VOCAB_MULTIPLE = 128
 """Vocabularies are padded to a multiple of this times tp (Megatron-LM `--make-vocab-size-divisible-by`)."""
@@ -37,7 +41,12 @@ VOCAB_MULTIPLE = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorKeys:
-    """Degrees that operator times depend on, arrays of shape [keys], the sequence length, and how uneven routing is."""
+    """Degrees that operator times depend on, arrays of shape [keys], the sequence length, and how rows get to experts.
+
+    Attributes:
+        imbalance: rows of the busiest expert over the mean.
+        dispatch_8bit: whether rows travel to experts in 8 bits.
+    """
 
     tp: IntArray
     sp: IntArray
@@ -47,8 +56,10 @@ class OperatorKeys:
     micro_batch: IntArray
     cp_comm: IntArray
     loss_chunks: IntArray
+    moe_dispatcher: IntArray
     seq_len: int
     imbalance: float = 1.0
+    dispatch_8bit: bool = False
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -59,22 +70,25 @@ class OperatorKeys:
         return np.where(self.sp > 0, self.tp, 1)
 
 
-def unique_keys(batch: PlanBatch, seq_len: int, imbalance: float = 1.0) -> tuple[OperatorKeys, IntArray]:
+def unique_keys(
+    batch: PlanBatch, seq_len: int, imbalance: float = 1.0, *, dispatch_8bit: bool = False
+) -> tuple[OperatorKeys, IntArray]:
     """The distinct keys of a batch and, for each plan, the index of its key.
 
     Args:
         batch: plans.
         seq_len: tokens a sequence.
         imbalance: rows of the busiest expert over the mean.
+        dispatch_8bit: whether rows travel to experts in 8 bits.
     """
-    names = [f.name for f in fields(OperatorKeys) if f.name not in {"seq_len", "imbalance"}]
+    names = [f.name for f in fields(OperatorKeys) if f.name in PlanBatch.__dataclass_fields__]
     columns = [getattr(batch, name) for name in names]
     code = np.zeros(len(batch), dtype=np.int64)
     for column in columns:
         code = code * (int(column.max(initial=0)) + 1) + column
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     distinct = {n: c[first] for n, c in zip(names, columns, strict=True)}
-    return OperatorKeys(**distinct, seq_len=seq_len, imbalance=imbalance), inverse
+    return OperatorKeys(**distinct, seq_len=seq_len, imbalance=imbalance, dispatch_8bit=dispatch_8bit), inverse
 
 
 def busiest(keys: OperatorKeys, experts: int) -> FloatArray:
@@ -140,8 +154,27 @@ class LocalSizes:
         return np.asarray(self._keys.cp_comm == GATHER)
 
     def elements(self, tensor: TensorSpec) -> FloatArray:
-        """Elements of a tensor on one rank."""
-        return self.product(tensor.dims)
+        """Elements of a tensor on one rank; of a token's copies on the way to experts as many as the dispatcher makes."""
+        made = self.product(tensor.dims)
+        return made * self.copies() / self._dims["topk"] if set(tensor.dims) >= COPIES else made
+
+    def copies(self) -> FloatArray:
+        """Rows a token of this rank that stand between it and its experts' rows, [keys].
+
+        The library's exchange has one a chosen expert; DeepEP one a rank, which it copies for its experts then; HybridEP
+        writes rows of experts at once; a gather has the tokens of all ranks.
+        """
+        found = self._cache.get(("copies", True))
+        if found is None:
+            keys = self._keys
+            ranks = np.asarray(keys.ep, dtype=np.float64)
+            distinct = Routing.of(self._dims).places(ranks)
+            kinds = {ALL_GATHER: ranks, DEEP_EP: distinct, HYBRID_EP: 0.0 * ranks}
+            found = np.full(len(keys), float(self._dims["topk"]))
+            for kind, rows in kinds.items():
+                found = np.where(keys.moe_dispatcher == kind, rows, found)
+            self._cache["copies", True] = found
+        return found
 
     def bytes(self, tensor: TensorSpec, activation_bytes: float) -> FloatArray:
         """Bytes of a tensor on one rank, in the activation type where it states none."""

@@ -22,7 +22,7 @@ import numpy as np
 from shardwright.models.graph import LayerGraph, Operator, TensorSpec
 from shardwright.planner.axes.base import LayerCollective, ParallelAxis
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tensor_dim
-from shardwright.planner.plans import FloatArray, IntArray
+from shardwright.planner.plans import ALL_GATHER, FloatArray, IntArray
 
 
 def layer_collectives(
@@ -87,12 +87,16 @@ def _around_split_sum(whole: FloatArray, keys: OperatorKeys, *, operand: bool) -
 def _around_experts(
     operator: Operator, sizes: LocalSizes, keys: OperatorKeys, activation_bytes: float
 ) -> list[LayerCollective]:
-    """Rows of the experts' tensor-parallel group: gathered before the experts, reduced and scattered after them."""
+    """Rows of the experts' tensor-parallel group: gathered before the experts, reduced and scattered after them.
+
+    A dispatcher that gathers tokens does so over this group as well (`axes.expert`).
+    """
     rows = sizes.bytes(operator.outputs[0], activation_bytes)
     one = np.ones(len(keys))
+    apart = 1.0 - (keys.moe_dispatcher == ALL_GATHER)
     return [
         LayerCollective(
-            axis="tp", kind=kind, size=keys.etp, stride=one.astype(np.int64), message_bytes=rows, forward=one, backward=one
+            axis="tp", kind=kind, size=keys.etp, stride=one.astype(np.int64), message_bytes=rows, forward=apart, backward=apart
         )
         for kind in ("all_gather", "reduce_scatter")
     ]

@@ -5,6 +5,7 @@
                   and the gradient of those whose weight gradient the schedule puts off
     buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs, or
                   what a loss in pieces adds up (`losses`)
+                  + what the dispatcher of tokens registers (`routed.buffer_bytes`)
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
@@ -91,7 +92,7 @@ def stage_memory(
         "optimizer_bytes": state.optimizer_bytes[state_row],
         "activations_bytes": alive * saved + live,
         "logits_bytes": logits,
-        "buffers_bytes": state.buffers_bytes[state_row] + gradients,
+        "buffers_bytes": state.buffers_bytes[state_row] + gradients + work.dispatch_bytes[row],
     }
     whole = {name: np.ceil(value) for name, value in parts.items()}
     allocated = sum(whole.values(), start=np.zeros(1))

@@ -18,6 +18,7 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.collectives import LINKS, CollectiveTime, Fabric, GroupTable, collective_s, fabric_of
 from shardwright.hardware.mesh import ALONE, GroupShape, group_shape, pair_shape, some_within
 from shardwright.hardware.network_levels import levels_of
+from shardwright.planner.axes.base import LayerCollective
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 
@@ -56,6 +57,16 @@ class Network:
         """Time of one collective; see `collective`."""
         return self.collective(kind, size, stride, message_bytes).time_s
 
+    def in_layer(self, c: LayerCollective, at: IntArray | None = None) -> CollectiveTime:
+        """Time of a collective inside layers, for all keys or those at some places, [n]."""
+        where = np.arange(len(c.size)) if at is None else at
+        groups, inverse = self._groups(c.size[where], c.stride[where])
+        table, crossing = groups.take(inverse), None
+        if c.by_domain is not None:
+            other = (table.islands - 1.0) / table.islands
+            crossing = c.by_domain.rows_bytes[where] * c.by_domain.routing.places(table.islands) * other
+        return self._priced(c.kind, table, c.message_bytes[where], crossing)
+
     def between(self, kind: str, distance: IntArray, message_bytes: FloatArray) -> CollectiveTime:
         """Time of a send, or of a collective of two, between ranks at a distance, arrays of shape [n]; 0 is no exchange.
 
@@ -89,9 +100,11 @@ class Network:
         """The name of the link (a code of `LINKS`) that a collective over a group reported."""
         return self._fabric.link_name(LINKS[link], shape.crossing.place)
 
-    def _priced(self, kind: str, groups: GroupTable, message_bytes: FloatArray) -> CollectiveTime:
+    def _priced(
+        self, kind: str, groups: GroupTable, message_bytes: FloatArray, crossing: FloatArray | None = None
+    ) -> CollectiveTime:
         message = np.asarray(message_bytes, dtype=np.float64)
-        time = collective_s(kind, groups, message, self._fabric)
+        time = collective_s(kind, groups, message, self._fabric, crossing)
         if self._corrections is None:
             return time
         return replace(time, time_s=time.time_s * self._corrections.ratio(kind, groups, message))

@@ -34,6 +34,7 @@ from shardwright.planner.cost.compute import Machine, OperatorTime, operator_tim
 from shardwright.planner.cost.losses import beside_bytes, touches_logits
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import shares
+from shardwright.planner.cost.routed import buffer_bytes, sm_share
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
@@ -62,6 +63,7 @@ class UnitTables:
         saved_bytes: activations kept, [keys, units, modes].
         live_bytes: activations of the one unit being recomputed, [keys, units, modes].
         backward_bytes: gradients of activations alive in the backward pass of a layer, [keys, units].
+        dispatch_bytes: buffers that the dispatcher registers for routed layers, [keys, units].
         attention_s: of computing, forward and backward, attention cores, [keys, units].
         frozen_products: frozen weights of products that an 8- or 4-bit recipe reads, on one rank, [keys, units].
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
@@ -88,6 +90,7 @@ class UnitTables:
     saved_bytes: FloatArray
     live_bytes: FloatArray
     backward_bytes: FloatArray
+    dispatch_bytes: FloatArray
     attention_s: FloatArray
     frozen_products: FloatArray
     dense_parameters: FloatArray
@@ -223,6 +226,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "saved_bytes": saved,
         "live_bytes": np.maximum(saved[:, :1] - saved, 0.0),
         "backward_bytes": backward_bytes(unit, sizes, keys, machine),
+        "dispatch_bytes": buffer_bytes(unit, sizes, keys, machine.stack),
         "attention_s": _total((t.forward_s + t.backward_s for t in _of_attention(unit, times)), keys),
         "frozen_products": _frozen_products(unit, keys),
         "expert_parameters": _parameters(unit, keys, expert=True),
@@ -246,7 +250,7 @@ def _exchange(
     shape = (len(keys), len(LAYER_AXES))
     total, wanted, outside = ((np.zeros(shape), np.zeros(shape)) for _ in range(3))
     for collective in layer_collectives(unit, sizes, keys, machine):
-        priced = network.collective(collective.kind, collective.size, collective.stride, collective.message_bytes)
+        priced = network.in_layer(collective)
         each = priced.time_s
         axis = LAYER_AXES.index(collective.axis)
         share = 1.0 - exposed_fraction(collective, keys, machine)
@@ -255,7 +259,8 @@ def _exchange(
             wanted[way][:, axis] += each * count * share
             outside[way][:, axis] += priced.network_s * count
     hidden = [_hidden(wanted[way], _computing(unit, times, keys, way, machine)) for way in (0, 1)]
-    exposed = [total[way] - hidden[way] for way in (0, 1)]
+    left = np.ones(len(LAYER_AXES)) - np.multiply.outer(sm_share(machine, keys), [axis == "ep" for axis in LAYER_AXES])
+    exposed = [total[way] - left * hidden[way] for way in (0, 1)]
     return _Exchange(
         exposed_forward_s=exposed[0],
         exposed_backward_s=exposed[1],

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.planner.axes.sharding import OperatorKeys, unique_keys
+from shardwright.planner.axes.sharding import OperatorKeys
 from shardwright.planner.cost.compute import Machine
 from shardwright.planner.cost.grounds import Ground, grounds_of, joined_tables
 from shardwright.planner.cost.indexing import distinct
@@ -41,6 +41,7 @@ from shardwright.planner.cost.pipelines import (
     passes,
     uneven_splits,
 )
+from shardwright.planner.cost.routed import operator_keys
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.cost.states import StateTables, every_pass, held, states
 from shardwright.planner.cost.work import StageWork, stage_work
@@ -185,7 +186,7 @@ class Loads:
 def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network: Network) -> tuple[Context, IntArray]:
     """The context for a batch, and each plan's operator key."""
     grounds = grounds_of(problem, network)
-    keys, key = unique_keys(batch, problem.job.seq_len, problem.stack.moe_load_imbalance)
+    keys, key = operator_keys(problem, batch)
     used = None if splits.area is None else np.isin(np.arange(len(grounds)), splits.area)
     context = Context(
         problem=problem,

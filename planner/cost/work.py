@@ -29,6 +29,7 @@ class StageWork:
         again_exposed_s: exchange repeated under full recompute, with axes.
         saved_bytes, live_bytes: activations kept, and those of the layer being recomputed, with modes.
         backward_bytes: gradients of activations alive in the backward pass of a layer, the largest.
+        dispatch_bytes: buffers that the dispatcher of routed layers registers.
         attention_s: of computing, attention cores both ways.
         hbm_bytes: device-memory traffic.
         layers: layers of the stage.
@@ -52,6 +53,7 @@ class StageWork:
     saved_bytes: FloatArray
     live_bytes: FloatArray
     backward_bytes: FloatArray
+    dispatch_bytes: FloatArray
     attention_s: FloatArray
     hbm_bytes: FloatArray
     layers: FloatArray
@@ -99,6 +101,7 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         saved_bytes=by_mode(tables.saved_bytes),
         live_bytes=live,
         backward_bytes=np.where(counts > 0, tables.backward_bytes[key][:, None, :], 0.0).max(axis=2),
+        dispatch_bytes=np.where(counts > 0, tables.dispatch_bytes[key][:, None, :], 0.0).max(axis=2),
         attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],

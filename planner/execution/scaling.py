@@ -102,6 +102,7 @@ def _degrees(parallel: Mapping[str, Any], small: Mapping[str, int], chunks: tupl
         schedule=parallel["schedule"],
         sequence_parallel=parallel["sequence_parallel"],
         cp_comm=parallel.get("cp_comm"),
+        moe_dispatcher=parallel.get("moe_dispatcher"),
         micro_batch=micro_batch,
         recompute=recompute["mode"],
         recompute_layers=parallel["vpp"] if partial else None,

@@ -21,6 +21,7 @@ from shardwright.planner.cost.stages import SPLIT_KINDS, even_chunks
 from shardwright.planner.plan_records import chunk_layers
 from shardwright.planner.plans import (
     CP_COMM_KINDS,
+    MOE_DISPATCHERS,
     RECOMPUTE_CHOICES,
     RECOMPUTE_MODES,
     RECOMPUTED_SHARE,
@@ -46,6 +47,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "split": (*SPLIT_KINDS, "as given"),
     "sp": ("off", "on"),
     "cp_comm": CP_COMM_KINDS,
+    "moe_dispatcher": MOE_DISPATCHERS,
 }
 
 
@@ -64,6 +66,7 @@ def point_of(record: Mapping[str, Any]) -> Point:
     made |= {"schedule": SCHEDULE_IDS.index(parallel["schedule"]), "split": _split_kind(record)}
     made["recompute"] = _recompute_choice(record)
     made["cp_comm"] = CP_COMM_KINDS.index(parallel["cp_comm"])
+    made["moe_dispatcher"] = MOE_DISPATCHERS.index(parallel["moe_dispatcher"])
     return {axis: made[axis] for axis in AXIS_ORDER}
 
 
@@ -104,6 +107,7 @@ def turned_columns(base: Point, columns: Columns) -> dict[str, BoolArray]:
     whole = (columns["zero"] == 0) | (base["zero"] == 0)
     with_tp = np.isin(base["etp"], (1, base["tp"])) & ((columns["etp"] == 1) | (columns["etp"] == columns["tp"]))
     made["cp_comm"] &= (columns["cp"] > 1) & (base["cp"] > 1)
+    made["moe_dispatcher"] &= (columns["ep"] > 1) & (base["ep"] > 1)
     made["sp"] &= (columns["tp"] > 1) & (base["tp"] > 1)
     made["zero"] &= ~(whole & mesh)
     made["dp_replicate"] &= ~whole
@@ -151,6 +155,7 @@ def degrees_at(problem: Problem, point: Point) -> Degrees:
         recompute=RECOMPUTE_MODES[min(choice, _FULL)],
         recompute_layers=covered,
         cp_comm=CP_COMM_KINDS[point["cp_comm"]],
+        moe_dispatcher=MOE_DISPATCHERS[point["moe_dispatcher"]],
         layers_per_stage=even_chunks(layers, point["pp"], point["vpp"], kind) if 0 < kind < OWN_SPLIT else None,
     )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from shardwright.errors import ShardwrightError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.megatron_splits import SplitFlags, stage_chunks
-from shardwright.planner.plans import PRICED_CP_COMM, Degrees
+from shardwright.planner.plans import MOE_DISPATCHERS, PRICED_CP_COMM, Degrees
 from shardwright.planner.readers.configuration import Finding
 from shardwright.planner.readers.stated import StatedSettings
 
@@ -144,6 +144,7 @@ def plan_of(settings: StatedSettings, job: Job, spec: ModelSpec, *, newest_defau
         recompute_layers=recomputed,
         layers_per_stage=chunks or None,
         cp_comm=_cp_comm(settings),
+        moe_dispatcher=_dispatcher(settings),
     )
     return Plan(degrees=degrees, found=found)
 
@@ -152,6 +153,15 @@ def _cp_comm(settings: StatedSettings) -> str | None:
     """The exchange of context parallelism, where all layers have one that is priced."""
     kinds = set(settings.words("cp_comm_type"))
     return kinds.pop() if len(kinds) == 1 and kinds <= set(PRICED_CP_COMM) else None
+
+
+def _dispatcher(settings: StatedSettings) -> str | None:
+    """How tokens reach their experts: by an exchange of the library, or by a backend of the flexible one."""
+    kind = settings.text("moe_token_dispatcher_type") or "allgather"
+    if kind != "flex":
+        return kind if kind in MOE_DISPATCHERS else "alltoall"
+    backend = settings.text("moe_flex_dispatcher_backend")
+    return backend if backend in MOE_DISPATCHERS else "deepep"
 
 
 def split_flags(settings: StatedSettings) -> SplitFlags:
@@ -245,14 +255,4 @@ def unpriced(settings: StatedSettings) -> tuple[str, ...]:
         found.append(f"{settings.where('recompute_num_layers')}: the input of every layer is priced as kept")
     if settings.text("optimizer") in {"lion", "soap", "adaptive_muon"}:
         found.append(f"{settings.where('optimizer')}: priced with the states of {_optimizer(settings)}")
-    return (*found, *_dispatch(settings))
-
-
-def _dispatch(settings: StatedSettings) -> tuple[str, ...]:
-    """Prices know one dispatcher; Megatron takes another where none is named."""
-    kind = settings.text("moe_token_dispatcher_type") or "allgather"
-    apart = any((settings.whole(f"{name}_model_parallel_size", 1) or 1) > 1 for name in ("expert", "tensor"))
-    if settings.whole("num_experts") is None or not apart or kind == "alltoall":
-        return ()
-    said = "" if "moe_token_dispatcher_type" in settings else ", Megatron's default,"
-    return (f"{settings.where('moe_token_dispatcher_type')}: token dispatch by {kind}{said} is priced as alltoall",)
+    return tuple(found)

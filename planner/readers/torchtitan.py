@@ -54,6 +54,9 @@ VERSION = "0.2"
 """The last version that reads TOML."""
 
 
+_BACKENDS = {"standard": "alltoall", "deepep": "deepep"}
+"""How tokens reach their experts."""
+
 _ROTATIONS = {"allgather": "allgather", "alltoall": "p2p"}
 """How keys and values reach all ranks; what torch calls alltoall sends them on round a ring."""
 
@@ -100,6 +103,9 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
         recompute=mode,
         recompute_layers=recomputed,
         layers_per_stage=chunks or None,
+        moe_dispatcher=_BACKENDS[
+            settings.word(_P + "expert_parallel_comm_backend", tuple(_BACKENDS), "standard") or "standard"
+        ],
         cp_comm=_ROTATIONS[settings.word(_P + "context_parallel_rotate_method", tuple(_ROTATIONS), "allgather") or "allgather"],
     )
     whole = batch if batch is not None and batch > 0 else local * dp

@@ -64,6 +64,8 @@ def pricing(given: dict[str, Any]) -> PricingOptions:
     chosen = {name: given[name] for name in (*what, *how) if given[name] is not None}
     if given["memory_margin"] is not None:
         chosen["memory_margin_gib"] = given["memory_margin"]
+    if given.get("routing_skew") is not None:
+        chosen["routing_skew"] = given["routing_skew"]
     lists = ("overrides", "freeze", "prices", "measured")
     chosen |= {name: tuple(given.get(name) or ()) for name in lists}
     chosen |= {"dims": tuple(given.get("dim") or ()), "declared": tuple(given.get("declare") or ())}
@@ -108,7 +110,7 @@ def fixed(statements: Sequence[str]) -> dict[str, str]:
     return axes
 
 
-WITH_PLAN = ("plan_file", "rank", "overrides", "calibration", "objective", "prices", "trace", "form")
+WITH_PLAN = ("plan_file", "rank", "overrides", "routing_skew", "calibration", "objective", "prices", "trace", "form")
 
 
 def refuse_beside_plan(given: dict[str, Any]) -> None:
@@ -129,7 +131,7 @@ CONFIGURATIONS = {"megatron_args": "megatron", "torchtitan_toml": "torchtitan", 
 
 _BESIDE = frozenset((
     "model", "cluster", "gpus", "overrides", "world_size", "define", "objective", "prices", "form", "stack", "target_version",
-    "trace", "memory_margin", "memory_meter", *CONFIGURATIONS,
+    "trace", "memory_margin", "memory_meter", "routing_skew", *CONFIGURATIONS,
 ))  # fmt: skip
 
 

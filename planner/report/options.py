@@ -130,6 +130,9 @@ Optimizer = Annotated[str | None, option(JOB, "adam (default) adam-bf16 adam-8bi
 GradDtype = Annotated[str | None, option(JOB, "fp32 bf16; default: the stack's", metavar="D")]
 Framework = Annotated[str | None, option(JOB, "megatron torchtitan pytorch deepspeed any (default)", metavar="F")]
 TargetVersion = Annotated[str | None, option(JOB, "of the framework, as 0.16; default: the newest known", metavar="V")]
+RoutingSkew = Annotated[
+    float | None, option(JOB, "rows of the busiest expert over the mean (1)", "--routing-skew", metavar="I")
+]
 Stack = Annotated[str | None, option(JOB, "stack profile; default: the framework's", metavar="ID")]
 MemoryMargin = Annotated[float | None, option(JOB, "memory to keep free on each device (0)", metavar="GIB")]
 MemoryMeter = Annotated[str | None, option(JOB, "headline: allocated reserved device (default)", metavar="M")]
@@ -224,6 +227,9 @@ Vpp = Annotated[int | None, option(PLAN, "virtual chunks a pipeline rank (1)", m
 Cp = Annotated[int | None, option(PLAN, "context parallel (1)", metavar=Whole)]
 CpComm = Annotated[str | None, option(PLAN, "p2p (default) a2a allgather", "--cp-comm", metavar="KIND")]
 Ep = Annotated[int | None, option(PLAN, "expert parallel (1)", metavar=Whole)]
+MoeDispatcher = Annotated[
+    str | None, option(PLAN, "allgather alltoall deepep hybridep; default: the stack's", "--moe-dispatcher", metavar="KIND")
+]
 Etp = Annotated[int | None, option(PLAN, "tensor parallel of experts (megatron: tp, else 1)", metavar=Whole)]
 DpReplicate = Annotated[int | None, option(PLAN, "replicas of the sharded group (1)", metavar=Whole)]
 MicroBatch = Annotated[int | None, option(PLAN, "sequences a micro-batch (1)", metavar=Whole)]

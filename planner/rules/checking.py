@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shardwright.planner.plans import RING
+from shardwright.planner.plans import ALL_TO_ALL, RING
 from shardwright.planner.rules.base import Candidate, Changes, Facts, Rule
 from shardwright.planner.rules.defaults import defaults_of
 from shardwright.planner.rules.elementary import GRAPH_AXES
@@ -100,6 +100,7 @@ def whole_candidate(candidate: Candidate, facts: Facts) -> dict[str, int]:
     dp = c["dp"]
     c.setdefault("cp_comm", RING)
     c.setdefault("loss_chunks", 1)
+    c.setdefault("moe_dispatcher", ALL_TO_ALL)
     c.setdefault("micro_batches", facts.global_batch // max(dp * c["micro_batch"], 1))
     c.setdefault("edp", c["tp"] * c["cp"] * dp // (c["etp"] * c["ep"]))
     c.setdefault("dp_shard", 1 if c["zero"] == 0 else dp // c["dp_replicate"])

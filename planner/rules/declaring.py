@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.planner.plans import CP_COMM_KINDS, RECOMPUTE_CHOICES, BoolArray
+from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS, RECOMPUTE_CHOICES, BoolArray
 from shardwright.planner.rules.base import Candidate, Changes, Columns, Facts, Rule
 from shardwright.planner.rules.defaults import spoken
 from shardwright.planner.rules.settings import Settings, Value
@@ -166,5 +166,6 @@ def _values(settings: tuple[str, ...], candidate: Candidate, facts: Facts) -> di
     made: dict[str, Value] = {name: word(facts) for name, word in WORDS.items()}
     made |= {name: facts.settings[name] for name in settings}
     made |= candidate
-    words = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES, "cp_comm": CP_COMM_KINDS}
+    words = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES}
+    words |= {"cp_comm": CP_COMM_KINDS, "moe_dispatcher": MOE_DISPATCHERS}
     return made | {name: known[candidate[name]] for name, known in words.items() if name in candidate}

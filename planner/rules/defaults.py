@@ -15,7 +15,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from shardwright.planner.plans import CP_COMM_KINDS, RECOMPUTE_CHOICES
+from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS, RECOMPUTE_CHOICES
 from shardwright.planner.rules.settings import Value
 from shardwright.planner.rules.versions import holds_in
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
@@ -140,6 +140,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "schedule": SCHEDULE_IDS,
     "recompute": RECOMPUTE_CHOICES,
     "cp_comm": CP_COMM_KINDS,
+    "moe_dispatcher": MOE_DISPATCHERS,
 }
 
 _COLUMN_WORDS: Mapping[str, str] = {
@@ -151,4 +152,5 @@ _COLUMN_WORDS: Mapping[str, str] = {
     "recompute": "recompute",
     "cp_comm": "cp_comm",
     "loss_chunks": "loss_chunks",
+    "moe_dispatcher": "moe_dispatcher",
 }

@@ -1,10 +1,10 @@
-"""Rules of how axes exchange: what each way of context parallelism divides, and which targets have it."""
+"""Rules of how axes exchange: what context parallelism divides, and which ways of it and to experts the targets have."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shardwright.planner.plans import GATHER, RING, SWAP, BoolArray
+from shardwright.planner.plans import ALL_TO_ALL, DEEP_EP, GATHER, HYBRID_EP, RING, SWAP, BoolArray
 from shardwright.planner.rules.base import Candidate, Columns, Facts, Rule, divisors, nearest
 from shardwright.planner.rules.declaring import degree_rule
 
@@ -51,5 +51,36 @@ TARGET_EXCHANGES: tuple[Rule, ...] = (
         mend={"cp_comm": RING},
         targets=("torchtitan",),
         source="torch.distributed.tensor.experimental (rotate method alltoall or allgather)",
+    ),
+    degree_rule(
+        "torchtitan-dispatcher",
+        "tokens reach their experts by an all-to-all or by DeepEP",
+        reads=("ep", "moe_dispatcher"),
+        breaks=lambda c, f: (c["ep"] > 1) & (c["moe_dispatcher"] != ALL_TO_ALL) & (c["moe_dispatcher"] != DEEP_EP),
+        message="moe_dispatcher {moe_dispatcher} with ep {ep}",
+        mend={"moe_dispatcher": ALL_TO_ALL},
+        targets=("torchtitan",),
+        source="torchtitan config/job_config.py (expert_parallel_comm_backend standard or deepep)",
+    ),
+    degree_rule(
+        "deepspeed-dispatcher",
+        "tokens reach their experts by an all-to-all",
+        reads=("ep", "moe_dispatcher"),
+        breaks=lambda c, f: (c["ep"] > 1) & (c["moe_dispatcher"] != ALL_TO_ALL),
+        message="moe_dispatcher {moe_dispatcher} with ep {ep}",
+        mend={"moe_dispatcher": ALL_TO_ALL},
+        targets=("deepspeed",),
+        source="deepspeedai/DeepSpeed moe/sharded_moe.py (_AllToAll)",
+    ),
+    degree_rule(
+        "megatron-dispatcher-hybrid",
+        "HybridEP came with the backends of the flex dispatcher in 0.16",
+        reads=("ep", "moe_dispatcher"),
+        breaks=lambda c, f: (c["ep"] > 1) & (c["moe_dispatcher"] == HYBRID_EP),
+        message="moe_dispatcher {moe_dispatcher} with ep {ep}",
+        mend={"moe_dispatcher": DEEP_EP},
+        targets=("megatron", "megatron-bridge"),
+        until="0.16",
+        source="Megatron-Core transformer_config.py of 0.16 (moe_flex_dispatcher_backend)",
     ),
 )

@@ -39,6 +39,7 @@ AXIS_ORDER: tuple[str, ...] = (
     "pp",
     "ep",
     "etp",
+    "moe_dispatcher",
     "sp",
     "zero",
     "dp_replicate",

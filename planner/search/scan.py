@@ -20,6 +20,7 @@ from shardwright.planner.cost.pricing import FOLDED, Context, make_context, pric
 from shardwright.planner.cost.stages import SPLIT_KINDS, Split, even_chunks, fold
 from shardwright.planner.plans import (
     ALL_LAYERS,
+    ALL_TO_ALL,
     RECOMPUTE_CHOICES,
     RECOMPUTE_MODES,
     RECOMPUTED_SHARE,
@@ -112,6 +113,7 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
         recompute=mode,
         recompute_layers=np.where(partial, covered, ALL_LAYERS),
         cp_comm=np.where(columns["cp"] > 1, columns["cp_comm"], RING),
+        moe_dispatcher=np.where(columns["ep"] > 1, columns["moe_dispatcher"], ALL_TO_ALL),
         split=split,
     )
     if (columns["split"] >= len(SPLIT_KINDS)).any():

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
 from shardwright.planner.cost.stages import SPLIT_CHOICES, SPLIT_KINDS
-from shardwright.planner.plans import PRICED_CP_COMM, RECOMPUTE_CHOICES, IntArray, default_cp_comm
+from shardwright.planner.plans import ALL_TO_ALL, MOE_DISPATCHERS, PRICED_CP_COMM, RECOMPUTE_CHOICES, IntArray, default_cp_comm
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import DERIVED, Facts, Rule, divisors, facts_of
 from shardwright.planner.rules.registry import AXIS_ORDER, last_axis, rules_for
@@ -40,6 +40,7 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "split": SPLIT_CHOICES,
     "recompute": RECOMPUTE_CHOICES,
     "cp_comm": PRICED_CP_COMM,
+    "moe_dispatcher": MOE_DISPATCHERS,
 }
 _SHOWN: Mapping[str, str] = {"sp": "sequence_parallel"}
 
@@ -147,6 +148,7 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
         "pp": tuple(d for d in ranks if d <= problem.graph.layers + 2),
         "ep": tuple(d for d in divisors(experts) if cluster.gpus % d == 0),
         "etp": tuple(d for d in ranks if d <= 8) if spec.moe else (1,),
+        "moe_dispatcher": (MOE_DISPATCHERS.index(problem.stack.moe_dispatcher) if spec.moe else ALL_TO_ALL,),
         "sp": (0, 1),
         "zero": (0, 1, 2, 3),
         "dp_replicate": ranks,

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwright.planner.axes.sharding import unique_keys
 from shardwright.planner.cost.grounds import Ground, grounds_of, joined_tables
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.operators import UnitTables
+from shardwright.planner.cost.routed import operator_keys
 from shardwright.planner.cost.stages import SPEED_KINDS, SPLIT_KINDS, Split
 from shardwright.planner.plans import RECOMPUTE_MODES, RECOMPUTED_SHARE, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
@@ -43,7 +43,7 @@ def with_speed_splits(
         folded: whether its chunks stand on ranks like a V, [plans].
         splits: known ones.
     """
-    keys, key = unique_keys(batch, problem.job.seq_len, problem.stack.moe_load_imbalance)
+    keys, key = operator_keys(problem, batch)
     grounds = grounds_of(problem, network_of(problem))
     tables = joined_tables(problem.graph, keys, grounds)
     kind, choice = columns["split"], columns["recompute"]

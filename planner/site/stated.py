@@ -28,7 +28,7 @@ MEASURES = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
 DIFFERS = ("model", "seq_len", "global_batch", "gpus", "precision")
 _WHOLE = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch", "zero", "recompute_layers", "loss_chunks",
           "seq_len", "global_batch", "gpus")  # fmt: skip
-_WORDS = ("schedule", "recompute", "cp_comm", "model", "precision")
+_WORDS = ("schedule", "recompute", "cp_comm", "moe_dispatcher", "model", "precision")
 _DEGREES = tuple(name for name in (*_WHOLE, *_WORDS, "sequence_parallel") if name not in DIFFERS)
 KEYS = (*MEASURES, *_DEGREES, *DIFFERS)
 Job = tuple[str | ModelGraph, str | Cluster, int | None, int]

@@ -16,6 +16,7 @@ from typing import Any
 from shardwright.documents import parse_yaml
 from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
 from shardwright.models.dtypes import Optimizer, Precision
+from shardwright.planner.plans import MOE_DISPATCHERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,10 @@ class StackProfile:
         fsdp_gathers_per_step: "micro-batch" or "step": how often sharded parameters are gathered when pp > 1.
         gather_copy_bytes, reduce_copy_bytes: memory traffic per parameter of copying out of the buffer of a gather, and into
             that of a reduction, where every pass exchanges sharded states.
+        moe_dispatcher: how tokens reach their experts where a plan does not say.
+        moe_dispatch_8bit: whether a recipe below 16 bits sends rows to experts in 8 bits.
         moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
+        deepep_multiprocessors, hybridep_multiprocessors: multiprocessors that kernels of a dispatcher take while they run.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
         selective_modules: operator modules recomputed by `selective`.
@@ -109,7 +113,11 @@ class StackProfile:
     fsdp_gathers_per_step: str
     gather_copy_bytes: float
     reduce_copy_bytes: float
+    moe_dispatcher: str
+    moe_dispatch_8bit: bool
     moe_load_imbalance: float
+    deepep_multiprocessors: int
+    hybridep_multiprocessors: int
     moe_host_forward_s: float
     moe_host_backward_s: float
     broadcast_s_per_rank: float
@@ -138,6 +146,11 @@ class StackProfile:
         """How rows are spread over experts, in words."""
         skew = self.moe_load_imbalance
         return "balanced" if skew == 1 else f"busiest expert {skew:g} times the mean"
+
+    @property
+    def routing_in_force(self) -> tuple[tuple[str, str | float], ...]:
+        """How uneven routing is, for assumptions."""
+        return ("moe.routing", self.routing), ("moe.routing_skew", self.moe_load_imbalance)
 
     def optimizer_bytes(self, optimizer: Optimizer, precision: Precision) -> float:
         """Bytes an optimizer holds per trained parameter: states, master copy and scratch."""
@@ -177,6 +190,10 @@ ADDED: Mapping[str, Any] = {
     "keeps_quantised_inputs": True,
     "gather_copy_bytes": 0.0,
     "reduce_copy_bytes": 0.0,
+    "moe_dispatcher": "alltoall",
+    "moe_dispatch_8bit": False,
+    "deepep_multiprocessors": 20,
+    "hybridep_multiprocessors": 16,
 }
 """What holds for profiles saved before a field was added."""
 
@@ -191,6 +208,7 @@ WORDS: Mapping[str, tuple[Any, ...]] = {
     "attention_backend": ("unfused", "table", "cudnn", "fa1", "fa2", "fa3", "fa4", "triton", "fp8"),
     "fsdp_gathers_per_step": ("step", "micro-batch"),
     "flops_convention": ("full", "causal"),
+    "moe_dispatcher": MOE_DISPATCHERS,
     "zero_stage": (0, 1, 2, 3),
     "grad_bytes": (2, 4),
 }

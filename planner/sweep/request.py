@@ -36,6 +36,7 @@ PRICING = {
     "grad_dtype": "grad_dtype",
     "target_version": "target_version",
     "stack": "stack",
+    "routing_skew": "routing_skew",
     "memory_margin": "memory_margin_gib",
     "memory_meter": "memory_meter",
     "lora": "lora",

@@ -84,6 +84,7 @@ def counted(layer, precision, mode="none", modules=()):
         "micro_batch": layer.batch,
         "cp_comm": 0,
         "loss_chunks": 1,
+        "moe_dispatcher": 1,
     }
     keys = OperatorKeys(**{name: np.array([value]) for name, value in degrees.items()}, seq_len=layer.seq)
     table = saved_bytes(unit, LocalSizes(unit.dims, keys), keys, machine_of(layer, precision, modules))
@@ -166,6 +167,7 @@ def test_the_head_keeps_its_softmax(precision):
         sp=np.array([0]),
         cp_comm=np.array([0]),
         loss_chunks=np.array([1]),
+        moe_dispatcher=np.array([1]),
         micro_batch=np.array([2]),
         seq_len=layer.seq,
     )

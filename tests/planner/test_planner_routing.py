@@ -8,6 +8,7 @@ import pytest
 import shardwright
 from shardwright.errors import ShardwrightError
 from shardwright.planner.axes.sharding import OperatorKeys, busiest
+from shardwright.planner.estimation import estimate_plan
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.stacks import load_stack, stack_from_dict
 
@@ -23,14 +24,9 @@ def _estimate(skew: float | None, *, ep: int, etp: int = 1, tp: int = 1):
 def _keys(ep: list[int], imbalance: float) -> OperatorKeys:
     one = np.ones(len(ep), dtype=np.int64)
     return OperatorKeys(
-        tp=one,
-        sp=0 * one,
-        cp=one,
+        **dict.fromkeys(("tp", "cp", "etp", "micro_batch", "loss_chunks", "moe_dispatcher"), one),
+        **dict.fromkeys(("sp", "cp_comm"), 0 * one),
         ep=np.array(ep),
-        etp=one,
-        micro_batch=one,
-        cp_comm=0 * one,
-        loss_chunks=one,
         seq_len=64,
         imbalance=imbalance,
     )
@@ -94,3 +90,27 @@ def test_profiles_saved_before_are_read():
     saved = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(load_stack("megatron-core")).items()}
     del saved["moe_load_imbalance"]
     assert stack_from_dict(saved) == load_stack("megatron-core")
+
+
+def test_the_option_is_the_field_of_the_stack():
+    job = {"seq_len": 4096, "global_batch": 64, "degrees": shardwright.Degrees(ep=8, pp=2)}
+    options = [PricingOptions(routing_skew=1.5), PricingOptions(overrides=("stack.moe_load_imbalance=1.5",)), PricingOptions()]
+    asked, stated, plain = (shardwright.estimate("mixtral-8x7b", "dgx-h100:4", **job, options=o).to_dict() for o in options)
+    assert asked["predicted"] == stated["predicted"] != plain["predicted"]
+    found = {a["key"]: (a["value"], a["origin"]) for a in asked["assumptions"]}
+    assert found["moe.routing_skew"] == (1.5, "given")
+    assert ("moe.routing_skew", 1.0, "default") in [(a["key"], a["value"], a["origin"]) for a in plain["assumptions"]]
+    again = estimate_plan(plain, options=PricingOptions(routing_skew=1.5)).to_dict()
+    assert again["predicted"] == asked["predicted"]
+    assert estimate_plan(asked).to_dict()["predicted"] == asked["predicted"]
+
+
+@pytest.mark.parametrize(
+    ("skew", "overrides", "said"),
+    [(0.9, (), "0.9"), (float("nan"), (), "nan"), (1e9, (), "1e"), (2.0, ("stack.moe_load_imbalance=3",), "both say")],
+)
+def test_a_skew_that_cannot_be_is_refused(skew, overrides, said):
+    options = PricingOptions(routing_skew=skew, overrides=overrides)
+    with pytest.raises(ShardwrightError, match=said) as caught:
+        shardwright.estimate("mixtral-8x7b", "dgx-h100:4", seq_len=4096, global_batch=64, options=options)
+    assert caught.value.where == "--routing-skew"

@@ -461,19 +461,18 @@ def test_without_gloo_groups_the_optimizer_saves_in_a_distributed_format(saved, 
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        ("--moe-token-dispatcher-type flex --expert-model-parallel-size 8", "flex is"),
-        ("--expert-model-parallel-size 8", "allgather, Megatron's default, is"),
-        ("--moe-token-dispatcher-type alltoall --expert-model-parallel-size 8", None),
-        ("--moe-token-dispatcher-type allgather", None),
+        ("--expert-model-parallel-size 8", "allgather"),
+        ("--moe-token-dispatcher-type alltoall --expert-model-parallel-size 8", "alltoall"),
+        ("--moe-token-dispatcher-type flex --expert-model-parallel-size 8", "deepep"),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep --expert-model-parallel-size 8", "deepep"),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep --expert-model-parallel-size 8", "hybridep"),
+        ("--moe-token-dispatcher-type allgather", "alltoall"),
     ],
 )
-def test_dispatch_that_is_priced_as_another_is_warned_of(saved, words, kind) -> None:
+def test_the_dispatcher_of_tokens_is_read(saved, words, kind) -> None:
     experts = "--num-experts 8 --moe-router-topk 2 --disable-bias-linear"
     path = saved(json.dumps([*MINIMAL.split(), *experts.split(), *words.split()]), "a.json")
-    record = estimate_megatron(path, "dgx-h100:1").to_dict()
-    said = [text for text in record["warnings"] if "token dispatch by" in text]
-    assert len(said) == (kind is not None)
-    assert all(f"token dispatch by {kind} priced as alltoall" in text for text in said)
+    assert estimate_megatron(path, "dgx-h100:1").to_dict()["parallel"]["moe_dispatcher"] == kind
 
 
 @pytest.mark.parametrize(

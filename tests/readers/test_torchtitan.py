@@ -347,3 +347,15 @@ def test_the_exchange_of_context_parallelism_is_read(priced, said, kind) -> None
     record = priced(text)
     assert record["parallel"]["cp"] == 2
     assert record["parallel"]["cp_comm"] == kind
+
+
+@pytest.mark.parametrize(("said", "kind"), [(None, "alltoall"), ("standard", "alltoall"), ("deepep", "deepep")])
+def test_the_dispatcher_of_tokens_is_read(priced, said, kind) -> None:
+    text = set_in(
+        LLAMA.replace('name = "llama3"', 'name = "deepseek_v3"').replace('flavor = "8B"', 'flavor = "16B"'),
+        "parallelism",
+        "expert_parallel_degree = 4",
+    )
+    if said is not None:
+        text = set_in(text, "parallelism", f'expert_parallel_comm_backend = "{said}"')
+    assert priced(text)["parallel"]["moe_dispatcher"] == kind

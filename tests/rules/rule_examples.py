@@ -98,6 +98,10 @@ MEGATRON = {
         {"moe_enable_deepep": True, "moe_token_dispatcher_type": "flex"},
         {"moe_pad_expert_input_to_capacity": True},
     ),
+    "megatron-dispatcher-hybrid": (
+        {"model": ROUTED, "ep": 8, "moe_dispatcher": "deepep"},
+        {"moe_dispatcher": "hybridep"},
+    ),
     "megatron-dispatcher-ranks": (
         {"model": ROUTED, "ep": 2, "moe_enable_deepep": True, "moe_token_dispatcher_type": "flex"},
         {"ep": 1},
@@ -270,6 +274,10 @@ TITAN = {
     "torchtitan-whole-loss": ({}, {"loss_chunks": 8}),
     "torchtitan-loss-chunks": ({"cp": 2, "loss_chunks": 8}, {"loss_chunks": 7}),
     "torchtitan-cp-comm": ({"cp": 2, "cp_comm": "allgather"}, {"cp_comm": "a2a"}),
+    "torchtitan-dispatcher": (
+        {"model": ROUTED, "zero": 3, "ep": 8, "moe_dispatcher": "deepep"},
+        {"moe_dispatcher": "hybridep"},
+    ),
     "torchtitan-ep": ({"model": ROUTED, "zero": 3, "ep": 8}, {"dp_replicate": 24}),
     "torchtitan-etp-none": ({"model": ROUTED, "zero": 3, "ep": 2, "tp": 2, "etp": 1}, {"etp": 2}),
     "torchtitan-sequence": ({"tp": 2, "sp": 1, "cp": 2}, {"cp": 3}),
@@ -306,6 +314,7 @@ TITAN = {
 }
 
 DEEPSPEED = {
+    "deepspeed-dispatcher": ({"model": ROUTED, "ep": 8, "moe_dispatcher": "alltoall"}, {"moe_dispatcher": "deepep"}),
     "deepspeed-batch": (BATCH, {"gradient_accumulation_steps": 2}),
     "deepspeed-batch-missing": ({"train_batch_size": 96}, {"train_batch_size": None}),
     "deepspeed-stage": ({"zero_optimization.stage": 3}, {"zero_optimization.stage": 4}),

@@ -9,7 +9,7 @@ import pytest
 from rule_examples import EXAMPLES
 
 from shardwright.models.catalog import load_model, model_from_dict
-from shardwright.planner.plans import CP_COMM_KINDS, RECOMPUTE_CHOICES
+from shardwright.planner.plans import ALL_TO_ALL, CP_COMM_KINDS, MOE_DISPATCHERS, RECOMPUTE_CHOICES
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.rules.base import facts_of
 from shardwright.planner.rules.checking import violation
@@ -25,7 +25,9 @@ COLUMNS = {*AXIS_ORDER, "dp", "edp", "dp_shard", "micro_batches"}
 WITHOUT = {"model", "device", "global_batch"}
 INDEX = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES, "cp_comm": CP_COMM_KINDS}
 BASE = dict.fromkeys(("tp", "cp", "pp", "ep", "etp", "dp_replicate", "micro_batch", "vpp", "loss_chunks"), 1)
+INDEX |= {"moe_dispatcher": MOE_DISPATCHERS}
 BASE |= dict.fromkeys(("sp", "split", "recompute", "cp_comm"), 0) | {"zero": 1, "schedule": SCHEDULE_IDS.index("1f1b")}
+BASE |= {"moe_dispatcher": ALL_TO_ALL}
 
 CASES = [
     pytest.param(rule, target, EXAMPLES[target][rule.id], id=f"{target}-{rule.id}-{number}")

@@ -81,6 +81,7 @@ def random_case(seed, *, most):
         "split": 0,
         "cp_comm": 0,
         "loss_chunks": 1,
+        "moe_dispatcher": 1,
     }
     row |= {"schedule": SCHEDULE_IDS.index(schedule), "recompute": min(mode, 2), "recompute_layers": covered}
     chunks = divisions(layers, pp, vpp)

@@ -40,6 +40,7 @@ class SweepFile(BaseModel):
     grad_dtype: str | None = None
     target_version: str | None = None
     stack: str | None = None
+    routing_skew: float | None = Field(None, description="rows of the busiest expert over the mean")
     memory_margin: float | None = Field(None, description="GiB")
     memory_meter: str | None = None
     lora: str | None = None

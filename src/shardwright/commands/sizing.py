@@ -41,6 +41,7 @@ def size(
     framework: o.Framework = None,
     target_version: o.TargetVersion = None,
     stack: o.Stack = None,
+    routing_skew: o.RoutingSkew = None,
     memory_margin: o.MemoryMargin = None,
     prices: o.Prices = None,
     fix: o.Fix = None,

@@ -39,6 +39,7 @@ def sweep(
     calibration: o.Calibration = None,
     target_version: o.TargetVersion = None,
     stack: o.Stack = None,
+    routing_skew: o.RoutingSkew = None,
     memory_margin: o.MemoryMargin = None,
     memory_meter: o.MemoryMeter = None,
     objective: o.SweepObjective = None,

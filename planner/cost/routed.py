@@ -1,0 +1,64 @@
+"""What dispatching rows to experts costs beside its exchange: multiprocessors, waiting of the host, buffers.
+
+    multiprocessors   kernels of DeepEP and HybridEP take some of the device's while they run: computing that hides s seconds of
+                      them takes s·(taken / all) longer                                                 `sm_share`
+    buffers           of DeepEP, for c = taken / 2 channels, of h values in 16 bits: over NVLink c·min(d, 8)·288·h, and over the
+                      network c·(d / 8)·128·h, to send and to receive; of HybridEP, what all d ranks of a group may send, for
+                      dispatch and for combine: 2·d·t·h                                                 `buffer_bytes`
+
+Rows that are copied, sent and received stand in memory as what the operators read and write (`activations.backward_bytes`).
+Sources: deepseek-ai/DeepEP csrc/config.hpp (size hints), deep_ep/buffer.py (configurations by ranks), branch hybrid-ep.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.models.graph import LayerGraph
+from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, unique_keys
+from shardwright.planner.cost.compute import Machine
+from shardwright.planner.plans import DEEP_EP, HYBRID_EP, FloatArray, IntArray, PlanBatch
+from shardwright.planner.problem import Problem
+from shardwright.planner.stacks import StackProfile
+
+NVLINK_PEERS = 8
+NVLINK_TOKENS, NETWORK_TOKENS = 288.0, 128.0
+"""Tokens that a channel of DeepEP may have on the way from a peer over NVLink, and from one over the network."""
+
+BESIDE_ROW = 2048.0
+"""Bytes that DeepEP makes room for beside a row: places and weights of 128 experts, 128 scales."""
+
+WIDTH = 2.0
+"""Bytes of a value that buffers are made for, also where it is sent in fewer."""
+
+
+def operator_keys(problem: Problem, batch: PlanBatch) -> tuple[OperatorKeys, IntArray]:
+    """The distinct keys of a batch in a problem and, for each plan, the index of its key."""
+    job, stack = problem.job, problem.stack
+    low = job.precision.gemm_input_bytes < job.precision.activation_bytes
+    return unique_keys(batch, job.seq_len, stack.moe_load_imbalance, dispatch_8bit=stack.moe_dispatch_8bit and low)
+
+
+def multiprocessors(stack: StackProfile, keys: OperatorKeys) -> FloatArray:
+    """Multiprocessors that kernels of the dispatcher take, [keys]; the library's exchange is priced as taking none."""
+    taken = {DEEP_EP: stack.deepep_multiprocessors, HYBRID_EP: stack.hybridep_multiprocessors}
+    return np.asarray(sum((float(n) * (keys.moe_dispatcher == kind) for kind, n in taken.items()), start=np.zeros(len(keys))))
+
+
+def sm_share(machine: Machine, keys: OperatorKeys) -> FloatArray:
+    """Share of the device's multiprocessors that kernels of the dispatcher take from computing beside them, [keys]."""
+    return np.minimum(multiprocessors(machine.stack, keys) / (machine.plain.sm_count or machine.fit.gemm.sm_count), 1.0)
+
+
+def buffer_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, stack: StackProfile) -> FloatArray:
+    """Buffers that the dispatcher of a routed layer registers once for all layers, [keys]; 0 of other layers."""
+    none = np.zeros(len(keys))
+    if not any(operator.kind == "dispatch" for operator in unit.operators):
+        return none
+    row = unit.dims["hidden"] * WIDTH
+    channels, ranks = multiprocessors(stack, keys) / 2.0, keys.ep.astype(np.float64)
+    domains = np.where(ranks > NVLINK_PEERS, ranks / NVLINK_PEERS, 0.0)
+    queues = channels * (row + BESIDE_ROW) * (np.minimum(ranks, NVLINK_PEERS) * NVLINK_TOKENS + 2.0 * domains * NETWORK_TOKENS)
+    tokens = sizes.product(("batch", "seq"), beside_tensor=False)
+    whole = 2.0 * ranks * tokens * row
+    return np.where(keys.moe_dispatcher == DEEP_EP, queues, np.where(keys.moe_dispatcher == HYBRID_EP, whole, none))

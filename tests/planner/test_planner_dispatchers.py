@@ -1,0 +1,160 @@
+"""How tokens reach their experts: bytes by hand, places by drawing, levels of the network, what a dispatcher takes, holds."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shardwright.errors import ShardwrightError
+from shardwright.planner.axes.routing import Routing
+from shardwright.planner.estimation import estimate, estimate_plan
+from shardwright.planner.plans import MOE_DISPATCHERS, Degrees
+from shardwright.planner.problem import PricingOptions
+from shardwright.planner.search.options import SearchOptions
+from shardwright.planner.search.run import plan
+
+SEQ, LAYERS, HIDDEN, TOPK, EXPERTS = 4096, 32, 4096, 2, 8
+"""Of mixtral-8x7b, and the sequence of these tests."""
+
+
+def priced(kind=None, *, model="mixtral-8x7b", cluster="dgx-h100:4", overrides=(), precision="bf16", **degrees):
+    chosen = {"pp": 2, "ep": 8, "etp": 1, "recompute": "full", "moe_dispatcher": kind} | degrees
+    options = PricingOptions(framework="megatron", overrides=overrides, precision=precision)
+    made = estimate(model, cluster, seq_len=SEQ, global_batch=64, degrees=Degrees(**chosen), options=options)
+    return made.to_dict()
+
+
+def exchange(record):
+    rows = [row for row in record["communication"] if row["axis"] == "ep"]
+    return sorted((row["collective"], row["message_bytes"], row["count_per_step"]) for row in rows)
+
+
+def distinct(ranks):
+    """Ranks that hold at least one of two different experts of eight."""
+    each = EXPERTS // ranks
+    return ranks * (1 - (EXPERTS - each) * (EXPERTS - each - 1) / (EXPERTS * (EXPERTS - 1)))
+
+
+@pytest.mark.parametrize("ep", [2, 4, 8])
+def test_bytes_of_each_exchange(ep):
+    tokens = SEQ * HIDDEN * 2
+    passes = LAYERS // 2 * priced(ep=ep)["parallel"]["micro_batches"]
+    assert exchange(priced("alltoall", ep=ep)) == [("all_to_all", TOPK * tokens, 6 * passes)]
+    assert exchange(priced("deepep", ep=ep)) == [("all_to_all", round(distinct(ep) * tokens), 6 * passes)]
+    assert exchange(priced("hybridep", ep=ep)) == exchange(priced("deepep", ep=ep))
+    both = [("all_gather", ep * tokens, 3 * passes), ("reduce_scatter", ep * tokens, 3 * passes)]
+    assert exchange(priced("allgather", ep=ep)) == both
+
+
+def test_a_gather_spans_the_experts_tensor_ranks():
+    gathered = priced("allgather", ep=4, etp=2, tp=2)
+    assert {row["group_size"] for row in gathered["communication"] if row["axis"] == "ep"} == {8}
+    rows = [row for row in gathered["communication"] if row["axis"] == "tp" and row["collective"] == "all_gather"]
+    others = [row for row in priced("alltoall", ep=4, etp=2, tp=2)["communication"] if row["axis"] == "tp"]
+    assert len(rows) < len([row for row in others if row["collective"] == "all_gather"])
+
+
+def test_nothing_depends_on_it_without_expert_parallelism():
+    for kind in MOE_DISPATCHERS:
+        assert priced(kind, ep=1) == priced(ep=1)
+
+
+def test_the_stack_decides_where_nothing_is_said():
+    assert priced()["parallel"]["moe_dispatcher"] == "alltoall"
+    chosen = priced(overrides=("stack.moe_dispatcher=deepep",))
+    assert chosen["parallel"]["moe_dispatcher"] == "deepep"
+    assert chosen["predicted"] == priced("deepep")["predicted"]
+
+
+@pytest.mark.parametrize(
+    ("experts", "topk", "groups", "allowed", "places"),
+    [(8, 2, 1, 1, 4), (64, 6, 1, 1, 8), (256, 8, 8, 4, 8), (256, 8, 8, 4, 4), (256, 8, 8, 4, 64), (160, 6, 8, 3, 2)],
+)
+def test_distinct_places_are_what_drawing_finds(experts, topk, groups, allowed, places):
+    """Choices of groups and experts are drawn, not derived."""
+    draw, tokens = np.random.default_rng(5), 20_000
+    group = np.argsort(draw.random((tokens, groups)), axis=1)[:, :allowed]
+    each = experts // groups
+    able = (group[:, :, None] * each + np.arange(each)).reshape(tokens, -1)
+    order = np.argsort(draw.random(able.shape), axis=1)[:, :topk]
+    chosen = np.take_along_axis(able, order, axis=1) // (experts // places)
+    found = np.mean([len(set(row)) for row in chosen.tolist()])
+    routing = Routing(experts=experts, topk=topk, groups=groups, topk_groups=allowed)
+    assert routing.places(np.array([float(places)]))[0] == pytest.approx(found, rel=0.01)
+
+
+def test_groups_limit_the_nodes_of_a_token():
+    free = Routing(experts=256, topk=8)
+    limited = replace(free, groups=8, topk_groups=4)
+    nodes = np.array([1.0, 2.0, 4.0, 8.0, 32.0])
+    assert (limited.places(nodes) <= free.places(nodes) + 1e-9).all()
+    assert limited.places(np.array([8.0]))[0] <= 4.0
+    assert free.places(np.array([8.0]))[0] > 5.0
+
+
+def test_one_copy_a_node_is_what_crosses_the_network():
+    """Eight nodes of eight: the network carries fewer copies, NVLink what the others would have sent over it."""
+    kinds = {kind: priced(kind, model="deepseek-v3", cluster="dgx-h100:32", pp=4, ep=64) for kind in MOE_DISPATCHERS}
+    seconds = {kind: record["time"]["exposed_ep_s"] for kind, record in kinds.items()}
+    assert seconds["deepep"] < 0.6 * seconds["alltoall"] < seconds["allgather"]
+    assert {row["algorithm"] for row in kinds["deepep"]["communication"] if row["axis"] == "ep"} == {"two-level"}
+    unlimited = priced(
+        "deepep", model="deepseek-v3", cluster="dgx-h100:32", pp=4, ep=64, overrides=("model.moe.topk_groups=8",)
+    )
+    assert unlimited["time"]["exposed_ep_s"] > 1.2 * seconds["deepep"]
+
+
+def test_dispatch_in_8_bits_halves_one_way():
+    narrow = ("stack.moe_dispatch_8bit=true",)
+    plain, eight = (priced("deepep", precision="fp8-blockwise", overrides=how) for how in ((), narrow))
+    there = {message: count for _, message, count in exchange(eight)}
+    ((_, whole, count),) = exchange(plain)
+    assert there == {round(whole * (1 + 4 / 128) / 2): count / 2, whole: count / 2}
+    assert eight["time"]["exposed_ep_s"] < plain["time"]["exposed_ep_s"]
+    assert priced("deepep", overrides=narrow)["predicted"] == priced("deepep")["predicted"]
+
+
+def test_kernels_that_hide_take_multiprocessors():
+    def step(taken):
+        how = ("stack.ep_exposed=0", f"stack.deepep_multiprocessors={taken}")
+        return priced("deepep", overrides=how)["time"]["exposed_ep_s"]
+
+    assert step(0) == 0
+    assert 0 < step(20) < step(40)
+    exposed = priced("deepep", overrides=("stack.ep_exposed=1",))["time"]["exposed_ep_s"]
+    assert step(66) == pytest.approx(exposed / 2, rel=1e-6)
+
+
+def test_buffers_of_dispatchers_are_held():
+    buffers = {kind: priced(kind)["stages"][0]["memory"]["buffers_bytes"] for kind in MOE_DISPATCHERS}
+    row = 2 * HIDDEN
+    assert buffers["deepep"] - buffers["alltoall"] == pytest.approx(10 * (row + 2048) * 8 * 288, abs=2)
+    assert buffers["hybridep"] > buffers["alltoall"]
+
+
+def test_skew_reaches_every_copy():
+    for kind in ("alltoall", "deepep", "hybridep"):
+        even, uneven = (priced(kind, overrides=(f"stack.moe_load_imbalance={skew}",)) for skew in (1, 2))
+        assert exchange(uneven)[0][1] == pytest.approx(2 * exchange(even)[0][1], abs=1)
+        assert uneven["memory"]["peak_bytes"] > even["memory"]["peak_bytes"]
+
+
+def test_an_unknown_dispatcher_is_refused_by_name():
+    with pytest.raises(ShardwrightError, match="pigeon"):
+        priced("pigeon")
+
+
+@pytest.mark.parametrize("kind", MOE_DISPATCHERS)
+def test_a_search_holds_the_dispatcher_it_is_told(kind, tmp_path):
+    search = SearchOptions(fix={"moe_dispatcher": kind, "ep": "8"}, top=2, effort="scan")
+    options = PricingOptions(framework="megatron")
+    made = plan("mixtral-8x7b", "dgx-h100:2", seq_len=SEQ, global_batch=64, options=options, search=search)
+    record = made.to_dict()
+    assert record["search"]["space"]["moe_dispatcher"] == [kind]
+    assert {found["parallel"]["moe_dispatcher"] for found in record["plans"]} == {kind}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(record))
+    again = estimate_plan(path, rank=1, options=PricingOptions()).to_dict()
+    assert again["parallel"]["moe_dispatcher"] == kind
+    assert again["predicted"]["step_time_s"] == record["plans"][0]["predicted"]["step_time_s"]
