@@ -121,7 +121,7 @@ def test_the_metadata_is_complete(wheel: Path):
     assert "Name: shardwright\n" in metadata
     assert "License-Expression: Apache-2.0\n" in metadata
     assert 'Requires-Dist: torch==2.13.0; extra == "frameworks"' in metadata
-    assert "shardwright = shardwright.cli:main" in entry_points
+    assert "shardwright = shardwright.__main__:main" in entry_points
 
 
 def test_the_wheel_is_used_from_another_folder(wheel: Path, tmp_path: Path):
