@@ -16,6 +16,7 @@ from shardwright.planner.rules.canonical import CANONICAL
 from shardwright.planner.rules.elementary import ELEMENTARY
 from shardwright.planner.rules.exchanges import EXCHANGES
 from shardwright.planner.rules.losses import LOSSES
+from shardwright.planner.rules.offloading import OFFLOADING
 from shardwright.planner.rules.registry import SUBJECTS
 
 PAGE = Path(__file__).with_name("rules.md")
@@ -30,7 +31,7 @@ def page(text: str) -> str:
 
 def rules_of(subject: str) -> tuple[Rule, ...]:
     """The rules of a subject."""
-    return {"any": (*ELEMENTARY, *EXCHANGES, *LOSSES), "search": CANONICAL}.get(subject) or SUBJECTS[subject]
+    return {"any": (*ELEMENTARY, *EXCHANGES, *LOSSES, *OFFLOADING), "search": CANONICAL}.get(subject) or SUBJECTS[subject]
 
 
 def table(rules: tuple[Rule, ...]) -> str:

@@ -69,6 +69,11 @@ class Areas:
         held = zip(self.cluster.groups, self.kind_of_group, strict=True)
         return sum(group.gpus for group, own in held if own == kind)
 
+    def gpus_per_node(self, kind: int) -> int:
+        """Usable GPUs of the fullest node of a kind."""
+        held = zip(self.cluster.groups, self.kind_of_group, strict=True)
+        return max(group.gpus_per_node for group, own in held if own == kind)
+
 
 def areas_of(cluster: Cluster) -> Areas:
     """The areas of a cluster; one of everything where all nodes are alike."""

@@ -22,7 +22,9 @@ from shardwright.planner.cost.recompute import modules_of
 from shardwright.planner.cost.stages import Split, intervals
 from shardwright.planner.fits.applying import fits_in_force
 from shardwright.planner.fits.factors import FACTORS
+from shardwright.planner.hosting import add_host_violation, offload_source
 from shardwright.planner.intervals import interval
+from shardwright.planner.offloading import from_code
 from shardwright.planner.plans import (
     ALL_LAYERS,
     CP_COMM_KINDS,
@@ -71,11 +73,12 @@ def describe(context: Context, batch: PlanBatch, key: IntArray, prices: Prices) 
             "time": time,
             "memory": memory_record(problem, prices, readings, index),
             "communication": communication_rows(context, batch, key, prices, index),
-            "sources": sources_record(problem),
+            "sources": sources_record(problem) | ({"offload": offload_source()} if batch.offload[index] else {}),
             "warnings": warnings_of(problem, batch, prices, index),
         }
         record["account"] = account_record(context, batch, key, prices, index, record)
         add_memory_violation(record)
+        add_host_violation(record, problem, float(prices.host_short_bytes[index]))
         records.append(record)
     return records
 
@@ -102,6 +105,7 @@ def columns_of(batch: PlanBatch) -> dict[str, IntArray]:
         "recompute": np.where(partial, len(RECOMPUTE_MODES), batch.recompute),
         "split": 0 * batch.split,
         "loss_chunks": batch.loss_chunks,
+        "offload": batch.offload,
     }
 
 
@@ -131,7 +135,7 @@ def parallel_record(batch: PlanBatch, index: int, problem: Problem, layers: Floa
     degrees["cp_comm"] = CP_COMM_KINDS[int(batch.cp_comm[index])]
     mode = RECOMPUTE_MODES[int(batch.recompute[index])]
     covered = {"none": 0, "selective": int(layers.max())}.get(mode, int(min(batch.recompute_layers[index], layers.max())))
-    return degrees | switches(degrees, mode, covered, problem)
+    return degrees | switches(degrees, mode, covered, problem) | {"offload": from_code(int(batch.offload[index]))}
 
 
 def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -> Record:
@@ -142,7 +146,7 @@ def switches(degrees: Record, mode: str, layers: int | None, problem: Problem) -
     paired = degrees["schedule"] == "dualpipe-v"
     return {
         "recompute": {"mode": mode, "modules": modules, "layers": layers},
-        "offload": {"activations": 0.0, "optimizer": 0.0, "parameters": 0.0},
+        "offload": from_code(0),
         "overlap": {
             "tp": degrees["sequence_parallel"] and stack.tp_exposed < 1,
             "dp_gather": (degrees["dp_shard"] or 1) > 1,
@@ -217,7 +221,7 @@ def memory_record(problem: Problem, prices: Prices, readings: Mapping[str, Float
         "peak_stage": peak,
         "meters": read,
         "headline": {"meter": problem.memory_meter, "bytes": read[f"{problem.memory_meter}_bytes"]},
-        "host_peak_bytes": None,
+        "host_peak_bytes": int(prices.host_peak_bytes[index]) or None,
     }
 
 

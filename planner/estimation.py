@@ -24,7 +24,9 @@ from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
+from shardwright.planner.hosting import assumptions_of
 from shardwright.planner.launchability import with_targets
+from shardwright.planner.offloading import from_code
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS, Degrees, PlanBatch
 from shardwright.planner.pricing_options import with_skew
@@ -229,6 +231,7 @@ def _unpriced(problem: Problem, settled: Settled, degrees: Degrees) -> Record:
     parallel |= {"sequence_parallel": bool(shown["sp"]), "zero_stage": shown["zero"]}
     parallel |= {"cp_comm": CP_COMM_KINDS[shown["cp_comm"]], "moe_dispatcher": MOE_DISPATCHERS[shown["moe_dispatcher"]]}
     parallel |= switches(parallel, degrees.recompute, degrees.recompute_layers, problem)
+    parallel |= {"offload": from_code(shown["offload"])}
     return {
         "feasible": False,
         "violations": settled.violations,
@@ -251,4 +254,5 @@ def _finished(problem: Problem, record: Record) -> Record:
         raise InvalidValueError("the inputs give no finite step time", hint="look for figures that are far too small or large")
     head: Record = {"schema_version": 1, "kind": "estimate", "inputs": problem.to_inputs(), **problem_summary(problem)}
     (record,) = with_targets(problem, [record])
-    return head | {"assumptions": [a.to_dict() for a in problem.assumptions]} | record
+    assumed = (*problem.assumptions, *assumptions_of(problem, [record]))
+    return head | {"assumptions": [a.to_dict() for a in assumed]} | record

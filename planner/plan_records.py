@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.schedules.registry import is_folded
 
@@ -28,6 +29,7 @@ def degrees_of(saved: Mapping[str, Any]) -> Degrees:
         cp_comm=parallel.get("cp_comm"),
         loss_chunks=parallel.get("loss_chunks") or 1,
         moe_dispatcher=parallel.get("moe_dispatcher"),
+        offload=offload_of(parallel.get("offload"), "parallel.offload"),
         layers_per_stage=chunk_layers(saved["stages"], parallel) or None,
     )
 

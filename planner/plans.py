@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.planner.offloading import Offload
+
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -58,6 +60,7 @@ class Degrees:
         layers_per_stage: layers of each pipeline chunk, `pp` or `pp·vpp` numbers in the order the layers run.
         recompute_layers: layers recomputed on each stage (recompute full only); None for all.
         loss_chunks: pieces in which the tokens of a micro-batch go through head and loss.
+        offload: what is kept in host memory, as a record or as a user types it.
     """
 
     tp: int = 1
@@ -77,6 +80,7 @@ class Degrees:
     cp_comm: str | None = None
     loss_chunks: int = 1
     moe_dispatcher: str | None = None
+    offload: Offload | str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,7 @@ class PlanBatch:
         cp_comm: index into `CP_COMM_KINDS`.
         loss_chunks: pieces in which the tokens of a micro-batch go through head and loss.
         moe_dispatcher: index into `MOE_DISPATCHERS`.
+        offload: fractions in host memory, as `Offload.code` holds them.
         split: index into a `SplitTable` of the same problem.
     """
 
@@ -112,6 +117,7 @@ class PlanBatch:
     cp_comm: IntArray
     loss_chunks: IntArray
     moe_dispatcher: IntArray
+    offload: IntArray
     split: IntArray
 
     def __len__(self) -> int:
@@ -148,5 +154,6 @@ class PlanBatch:
 
     @classmethod
     def stack(cls, rows: list[Mapping[str, int]]) -> PlanBatch:
-        """A batch from one mapping of column to value a plan."""
-        return cls(**{f.name: np.array([row[f.name] for row in rows], dtype=np.int64) for f in fields(cls)})
+        """A batch from one mapping of column to value a plan; nothing is offloaded where a mapping does not say."""
+        whole = [{"offload": 0, **row} for row in rows]
+        return cls(**{f.name: np.array([row[f.name] for row in whole], dtype=np.int64) for f in fields(cls)})

@@ -4,6 +4,7 @@
     precision        column text, else 16 bits (or the stack's own)                 `precision_of`
     zero, replicas   `zero_or_fsdp` text                                            `sharding_of`
     recompute        `recompute` text                                               `recompute_of`
+    offload          `offload` text                                                 `offloaded`
     layers a stage   even, else embedding and head counted as a layer each          `split_of`
     micro-batches    batch / (dp x micro-batch), rounded to a whole number          `batch_of`
 
@@ -21,6 +22,7 @@ from shardwright.hardware.catalog import load_cluster, load_node
 from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
 from shardwright.planner.cost.recompute import by_operator
+from shardwright.planner.offloading import Offload
 from shardwright.planner.runs import RunRow
 from shardwright.planner.runs_stack import blanks_of
 from shardwright.planner.stacks import StackProfile
@@ -277,6 +279,24 @@ def _share_from_hfu(row: RunRow) -> float | None:
         return None
     share = 3 * (float(stated.group(1).rstrip(".")) / row.mfu_reported - 1)
     return min(share, 1.0) if share > 0.02 else None
+
+
+def offloaded(row: RunRow, layers: int, zero: int) -> Offload:
+    """What a row keeps in host memory: "activations:40layers", "optimizer+params", "full cpu offload" and the like.
+
+    Raises:
+        UnsupportedError: a text that names nothing known.
+    """
+    text = row.offload.lower().strip()
+    if not text or re.match(r"none|no\b|off\b", text):
+        return Offload()
+    counted = re.search(r"activations?\D{0,3}(\d{1,6}) ?layers", text)
+    whole = bool(re.search(r"full|everything|\ball\b", text))
+    share = min(int(counted.group(1)) / layers, 1.0) if counted else float("activation" in text)
+    optimizer, parameters = (whole or bool(re.search(words, text)) for words in (r"optim", r"param"))
+    if not (share or optimizer or parameters):
+        raise UnsupportedError(f"offload of {row.offload[:40]!r} is not known")
+    return Offload(activations=share, optimizer=float(optimizer), parameters=float(parameters and zero == 3))
 
 
 def split_of(layers: int, stages: int) -> tuple[int, ...] | None:

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
+from shardwright.hardware.host import check_hosts
 from shardwright.planner.cost.stages import Split, even_chunks
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import (
     ALL_LAYERS,
     ALL_TO_ALL,
@@ -161,7 +163,16 @@ def _columns(problem: Problem, degrees: Degrees) -> dict[str, int]:
         "micro_batch": degrees.micro_batch,
         "schedule": schedule,
         "loss_chunks": degrees.loss_chunks,
+        "offload": _offload(problem, degrees),
     }
+
+
+def _offload(problem: Problem, degrees: Degrees) -> int:
+    """What is offloaded, which takes a link to the host of a known rate."""
+    code = offload_of(degrees.offload).code
+    if code:
+        check_hosts(problem.cluster)
+    return code
 
 
 def _cp_comm(problem: Problem, degrees: Degrees) -> int:

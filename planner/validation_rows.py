@@ -31,6 +31,7 @@ from shardwright.planner.runs_plan import (
     batch_of,
     cluster_of,
     data_parallel,
+    offloaded,
     precision_of,
     recompute_of,
     sharding_of,
@@ -46,7 +47,7 @@ FULL_SHARE = 0.94
 
 GIB = 2.0**30
 DEFAULT_METER = "reserved"
-MEMORY_RULES = ("memory",)
+MEMORY_RULES = ("memory", "host-memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ def read_run(row: RunRow, options: PricingOptions) -> Run:
     stack, notes = _stack(row, cluster, options)
     row, more = _with_sequence(row, stack)
     model = model_of(row, vocab=blanks_of(stack).vocab, fused_qkv=stack.framework == "megatron")
-    notes += blocks + more + model.defaults + _offload(row)
+    notes += blocks + more + model.defaults
     dp = data_parallel(row)
     batch, from_batch = batch_of(row, stack, model.graph.parameters, dp)
     sharding, from_sharding = sharding_of(row, stack, dp)
@@ -191,15 +192,6 @@ def _with_sequence(row: RunRow, stack: StackProfile) -> tuple[RunRow, tuple[str,
     return replace(row, seq_len=seq_len), (f"seq_len={seq_len}",)
 
 
-def _offload(row: RunRow) -> tuple[str, ...]:
-    text = row.offload.lower()
-    if not text or text.startswith("none"):
-        return ()
-    if text.startswith("activation"):
-        return ("offload=none",)
-    raise UnsupportedError(f"offload of {row.offload} is not modelled")
-
-
 def _problem(
     row: RunRow,
     model: RunModel,
@@ -259,6 +251,7 @@ def _with_splits(
         sequence_parallel=_sequence_parallel(row, problem.stack),
         recompute=recompute.mode,
         recompute_layers=max(round(layers / pp * share), 1) if recompute.mode == "full" and share < 1 else None,
+        offload=offloaded(row, layers, sharding.zero),
     )
     split = split_of(layers, pp * vpp)
     yield degrees if split is None else replace(degrees, layers_per_stage=split)

@@ -19,7 +19,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from shardwright.hardware.cluster import Node
 from shardwright.hardware.fabric import fabric_of
+from shardwright.hardware.host import Host, host_of, narrowest
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.axes.sharding import OperatorKeys
 from shardwright.planner.cost.compute import Machine, machine_of
@@ -42,12 +44,23 @@ class Ground:
         network: its links.
         capacity_bytes: memory of its smallest device.
         name: its nodes in words.
+        nodes: of each kind in it, with the GPUs in use on one.
     """
 
     machines: tuple[Machine, ...]
     network: Network
     capacity_bytes: int
     name: str
+    nodes: tuple[tuple[Node, int], ...] = ()
+
+    @property
+    def host(self) -> Host:
+        """The host of its nodes, the slowest and smallest of several.
+
+        Raises:
+            InvalidValueError: the rate of a host link is not known.
+        """
+        return narrowest([host_of(node, gpus) for node, gpus in self.nodes])
 
 
 def grounds_of(problem: Problem, network: Network) -> tuple[Ground, ...]:
@@ -65,6 +78,7 @@ def grounds_of(problem: Problem, network: Network) -> tuple[Ground, ...]:
             network=own,
             capacity_bytes=min(device.memory_bytes for device in devices),
             name=areas.name(area),
+            nodes=tuple((areas.kinds[kind], areas.gpus_per_node(kind)) for kind in members),
         )
         made.append(ground)
     return tuple(made)

@@ -12,6 +12,7 @@
 Saved bytes under a recompute mode m that covers a share φ of a stage's layers: s_none + φ·(s_m − s_none).
 A stage is fullest at its loss, or in the backward pass of a layer, when the logits of that micro-batch are gone: the parts are
 those of the fuller instant.
+What is offloaded to the host leaves its part (`offload.relieved`).
 `meters` gives the three readings: allocated (tensors), reserved (with allocator slack), device (with context).
 """
 
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.planner.cost.losses import logits_alive
+from shardwright.planner.cost.offload import Shares, relieved
 from shardwright.planner.cost.states import StateTables
 from shardwright.planner.cost.work import StageWork
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
@@ -42,7 +44,7 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Bytes of each part and their sum, whole numbers, [plans, runs]."""
+    """Bytes of each part, their sum, and bytes in host memory, of one rank: whole numbers, [plans, runs]."""
 
     parameters_bytes: FloatArray
     gradients_bytes: FloatArray
@@ -52,6 +54,7 @@ class StageMemory:
     buffers_bytes: FloatArray
     reserve_bytes: FloatArray
     total_bytes: FloatArray
+    host_bytes: FloatArray
 
 
 def recomputed_share(batch: PlanBatch, layers: FloatArray) -> FloatArray:
@@ -81,9 +84,7 @@ def stage_memory(
         ends: first and last rank of each run, [plans, runs].
         problem: constants of the stack.
     """
-    share = recomputed_share(batch, work.layers[row])
-    kept = work.saved_bytes[row, 0]
-    saved = kept + share * (work.saved_bytes[row, batch.recompute] - kept)
+    share, saved = recomputed_share(batch, work.layers[row]), saved_of(batch, work, row)
     alive, logits_alive, behind = _in_flight(batch, ends)
     logits, live, gradients = _fullest(batch, work, row, share, (logits_alive, behind), problem)
     parts = {
@@ -94,10 +95,19 @@ def stage_memory(
         "logits_bytes": logits,
         "buffers_bytes": state.buffers_bytes[state_row] + gradients + work.dispatch_bytes[row],
     }
+    host = np.zeros_like(alive)
+    if batch.offload.any():
+        parts, host = relieved(parts, Shares.of(batch, problem), saved, alive, work.layers[row], problem)
     whole = {name: np.ceil(value) for name, value in parts.items()}
     allocated = sum(whole.values(), start=np.zeros(1))
     whole["reserve_bytes"] = np.ceil(_reserve(batch, problem)[:, None] + problem.stack.allocator_slack * allocated)
-    return StageMemory(**whole, total_bytes=allocated + whole["reserve_bytes"])
+    return StageMemory(**whole, total_bytes=allocated + whole["reserve_bytes"], host_bytes=host)
+
+
+def saved_of(batch: PlanBatch, work: StageWork, row: IntArray) -> FloatArray:
+    """Activations that one micro-batch keeps on each stage, with what is recomputed left out; bytes [plans, runs]."""
+    kept = work.saved_bytes[row, 0]
+    return np.asarray(kept + recomputed_share(batch, work.layers[row]) * (work.saved_bytes[row, batch.recompute] - kept))
 
 
 def _fullest(

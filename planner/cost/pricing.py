@@ -29,9 +29,11 @@ from shardwright.planner.axes.sharding import OperatorKeys
 from shardwright.planner.cost.compute import Machine
 from shardwright.planner.cost.grounds import Ground, grounds_of, joined_tables
 from shardwright.planner.cost.indexing import distinct
-from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, stage_memory
+from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, saved_of, stage_memory
 from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.offload import Copied, copies_s, on_nodes, rates_of, update_s
 from shardwright.planner.cost.operators import LAYER_AXES, UnitTables
+from shardwright.planner.cost.packing import uneven_documents
 from shardwright.planner.cost.pipelines import (
     EXPERTS,
     Passes,
@@ -54,16 +56,8 @@ FOLDED = np.array([schedule.folded for schedule in SCHEDULES])
 """Schedules whose chunks stand on ranks like a V."""
 
 TIME_PARTS = (
-    "compute_s",
-    "recompute_s",
-    "exposed_tp_s",
-    "exposed_cp_s",
-    "exposed_ep_s",
-    "exposed_pp_s",
-    "exposed_dp_s",
-    "bubble_s",
-    "optimizer_s",
-    "other_s",
+    *("compute_s", "recompute_s", "exposed_tp_s", "exposed_cp_s", "exposed_ep_s", "exposed_pp_s", "exposed_dp_s"),
+    *("bubble_s", "optimizer_s", "other_s"),
 )
 
 
@@ -105,6 +99,7 @@ class Prices:
         peak_bytes: total of the fullest stage: the one that exceeds its memory most, or leaves the least of it, [plans].
         peak_run: that run, [plans].
         capacity_bytes: memory of its smallest device, [plans].
+        host_peak_bytes, host_short_bytes: host memory of the fullest node, and what it lacks of it, [plans].
     """
 
     step_s: FloatArray
@@ -116,11 +111,13 @@ class Prices:
     peak_bytes: FloatArray
     peak_run: IntArray
     capacity_bytes: FloatArray
+    host_peak_bytes: FloatArray
+    host_short_bytes: FloatArray
 
     @property
     def fits(self) -> BoolArray:
-        """Where every stage is within its memory, [plans]."""
-        return np.asarray(self.peak_bytes <= self.capacity_bytes)
+        """Where every stage is within its memory, and every host within its own, [plans]."""
+        return np.asarray((self.peak_bytes <= self.capacity_bytes) & (self.host_short_bytes <= 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,18 +138,20 @@ class Rest:
         tails: data-parallel exchange inside passes and after the last one.
         data_s: all of it in a step.
         update_s: of the optimizer.
+        copies_s: waiting for copies from and to the host.
         uneven_s: waiting for the rank whose documents take the most attention.
     """
 
     tails: Tails
     data_s: FloatArray
     update_s: FloatArray
+    copies_s: FloatArray
     uneven_s: FloatArray
 
     @property
     def total_s(self) -> FloatArray:
         """Seconds that follow the last pass as pipelines are priced."""
-        return self.data_s + self.update_s + self.uneven_s
+        return self.data_s + self.update_s + self.copies_s + self.uneven_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +221,10 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
     parts["exposed_ep_s"] -= batch.micro_batches * hidden * expert_exchange_s(shared)[at]
     parts["exposed_pp_s"] += tied
     parts["exposed_dp_s"], parts["optimizer_s"] = rest.data_s[at], rest.update_s[at]
+    parts["other_s"] += rest.copies_s[at]
     parts["bubble_s"] = np.maximum(end - busy[at], 0.0) + rest.uneven_s[at]
-    memory = memory_of(context, batch, shared, runs)
-    capacity = _capacity(context, batch, present)
+    memory, area = memory_of(context, batch, shared, runs), context.splits.standing(batch.split, runs)
+    capacity, hosted = _capacity(context, area, present), on_nodes(batch, memory.host_bytes, context.grounds, area)
     peak_run = (memory.total_bytes - capacity).argmax(axis=1)
     return Prices(
         step_s=sum((parts[name] for name in TIME_PARTS), start=np.zeros(1)),
@@ -236,6 +236,8 @@ def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = Fa
         peak_bytes=memory.total_bytes[at[0], peak_run],
         peak_run=peak_run,
         capacity_bytes=capacity[at[0], peak_run],
+        host_peak_bytes=hosted[0],
+        host_short_bytes=hosted[1],
     )
 
 
@@ -252,12 +254,29 @@ def loads(context: Context, batch: PlanBatch, key: IntArray, runs: int) -> Loads
 def rest_of(context: Context, batch: PlanBatch, shared: Shared, alone: Passes) -> Rest:
     """What ranks do beside passes that take `alone`."""
     tails = exposed_data(context, batch, shared, alone.forward_s, alone.backward_s)
+    update, copies = _offloaded(context, batch, shared, alone)
+    every, attention = every_pass(batch, context.problem.stack), shared.work.attention_s[shared.row]
     return Rest(
         tails=tails,
         data_s=batch.micro_batches[:, None] * (tails.forward_s + tails.backward_s) + tails.after_s,
-        update_s=shared.state.update_s[shared.state_row],
-        uneven_s=uneven_documents(context, batch, shared),
+        update_s=update,
+        copies_s=copies,
+        uneven_s=uneven_documents(context.machine.packing, batch, every, attention, context.keys.seq_len),
     )
+
+
+def _offloaded(context: Context, batch: PlanBatch, shared: Shared, alone: Passes) -> tuple[FloatArray, FloatArray]:
+    """Time of the update and of waiting for copies from and to the host, [plans, runs]."""
+    state, row = shared.state, shared.state_row
+    update = state.update_s[row]
+    if not batch.offload.any():
+        return update, np.zeros_like(update)
+    saved = saved_of(batch, shared.work, shared.row)
+    held = Copied(optimizer=state.optimizer_bytes[row], parameters=state.parameters_bytes[row], activations=saved)
+    rates = rates_of(context.grounds, context.splits.standing(batch.split, update.shape[1]))
+    every = every_pass(batch, context.problem.stack)[:, None]
+    waits = copies_s(batch, held, rates, (alone.forward_s, alone.backward_s), every, context.problem)
+    return update_s(batch, held, rates, update, context.problem), waits
 
 
 def _ends(
@@ -380,23 +399,6 @@ def _taken(shared: Shared, hidden: FloatArray, network: FloatArray) -> FloatArra
     return np.where(shared.state.network[shared.state_row], (hidden + network)[shared.row], plain)
 
 
-def uneven_documents(context: Context, batch: PlanBatch, shared: Shared) -> FloatArray:
-    """What all ranks of a stage wait for the one with the most attention, 0 where sequences are alike; [plans, runs]."""
-    packing = context.machine.packing
-    if packing is None:
-        return np.zeros((len(batch), shared.work.layers.shape[1]))
-    summed = np.where(every_pass(batch, context.problem.stack), 1, batch.micro_batches)
-    first, row = distinct(batch.dp, batch.cp, batch.micro_batch, summed)
-    columns = (column[first].tolist() for column in (batch.dp, batch.cp, batch.micro_batch, summed))
-    seq_len = context.keys.seq_len
-    factors = [
-        packing.imbalance(dp=dp, cp=cp, tokens=float(size * seq_len), micro_batches=count)
-        for dp, cp, size, count in zip(*columns, strict=True)
-    ]
-    excess = np.array(factors)[row] - 1.0
-    return (excess * batch.micro_batches)[:, None] * shared.work.attention_s[shared.row]
-
-
 def _behind(compute: FloatArray, exchange: FloatArray, interference: float) -> FloatArray:
     """What an exchange adds to the computation it runs beside."""
     return np.maximum(exchange - compute, 0.0) + interference * np.minimum(compute, exchange)
@@ -408,10 +410,10 @@ def expert_exchange_s(shared: Shared) -> FloatArray:
     return np.asarray((work.exposed_forward_s + work.exposed_backward_s)[shared.row, :, EXPERTS])
 
 
-def _capacity(context: Context, batch: PlanBatch, present: BoolArray) -> FloatArray:
+def _capacity(context: Context, area: IntArray, present: BoolArray) -> FloatArray:
     """Memory of each run's smallest device; no limit beyond the last run, [plans, runs]."""
     each = np.array([ground.capacity_bytes for ground in context.grounds], dtype=np.float64)
-    return np.where(present, each[context.splits.standing(batch.split, present.shape[1])], np.inf)
+    return np.where(present, each[area], np.inf)
 
 
 def _present(context: Context, batch: PlanBatch, runs: int) -> BoolArray:

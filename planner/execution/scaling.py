@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.plan_records import chunk_layers
 from shardwright.planner.plans import Degrees
 from shardwright.planner.rules.base import divisors
@@ -103,6 +104,7 @@ def _degrees(parallel: Mapping[str, Any], small: Mapping[str, int], chunks: tupl
         sequence_parallel=parallel["sequence_parallel"],
         cp_comm=parallel.get("cp_comm"),
         moe_dispatcher=parallel.get("moe_dispatcher"),
+        offload=offload_of(parallel.get("offload")),
         micro_batch=micro_batch,
         recompute=recompute["mode"],
         recompute_layers=parallel["vpp"] if partial else None,

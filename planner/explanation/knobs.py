@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.planner.cost.stages import SPLIT_KINDS, even_chunks
+from shardwright.planner.offloading import offload_of, text_of
 from shardwright.planner.plan_records import chunk_layers
 from shardwright.planner.plans import (
     CP_COMM_KINDS,
@@ -67,6 +68,7 @@ def point_of(record: Mapping[str, Any]) -> Point:
     made["recompute"] = _recompute_choice(record)
     made["cp_comm"] = CP_COMM_KINDS.index(parallel["cp_comm"])
     made["moe_dispatcher"] = MOE_DISPATCHERS.index(parallel["moe_dispatcher"])
+    made["offload"] = offload_of(parallel["offload"]).code
     return {axis: made[axis] for axis in AXIS_ORDER}
 
 
@@ -138,6 +140,8 @@ def change_text(one: Point, other: Point) -> str:
 
 def word(axis: str, value: int) -> str:
     """A value of an axis as people write it."""
+    if axis == "offload":
+        return text_of(value)
     return _WORDS[axis][value] if axis in _WORDS else str(value)
 
 
@@ -156,6 +160,7 @@ def degrees_at(problem: Problem, point: Point) -> Degrees:
         recompute_layers=covered,
         cp_comm=CP_COMM_KINDS[point["cp_comm"]],
         moe_dispatcher=MOE_DISPATCHERS[point["moe_dispatcher"]],
+        offload=text_of(point["offload"]),
         layers_per_stage=even_chunks(layers, point["pp"], point["vpp"], kind) if 0 < kind < OWN_SPLIT else None,
     )
 

@@ -122,6 +122,7 @@ def _space(problem: Problem, base: Point) -> Space:
     moe, dp = problem.graph.spec.moe is not None, max(problem.cluster.gpus // (base["tp"] * base["cp"] * base["pp"]), 1)
     axes = {axis: _beside(base[axis], ranks) for axis in ("tp", "cp", "pp")}
     axes |= {name: (base[name],) for name in ("cp_comm", "loss_chunks", "moe_dispatcher")}
+    axes["offload"] = tuple(sorted({0, base["offload"]}))
     axes |= {"ep": _beside(base["ep"], ranks) if moe else (1,), "etp": _kept({1, base["etp"], *axes["tp"]}) if moe else (1,)}
     axes |= {"sp": (0, 1), "zero": _kept({max(base["zero"] - 1, 0), base["zero"], min(base["zero"] + 1, 3)})}
     replicas = {dp * 2**power for power in (-2, -1, 1, 2)} if base["zero"] <= 1 else set[float]()

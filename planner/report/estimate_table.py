@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.planner.intervals import KINDS
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.report import words
 from shardwright.planner.report.memory_table import memory_parts
 from shardwright.planner.report.plan_table import assumptions, data_parallel, header, recompute
@@ -46,6 +47,7 @@ def degrees_text(estimate: Mapping[str, Any]) -> str:
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
         f"recompute {_recomputed(estimate)}",
         *([f"loss in {p['loss_chunks']:,} pieces"] if p["loss_chunks"] > 1 else []),
+        *([f"offload {text}"] if (text := offload_of(p["offload"]).text) != "none" else []),
         words.many(p["world_size"], "GPU"),
     ]
     return ", ".join(named + rest)

@@ -67,4 +67,6 @@ def _peak(memory: Mapping[str, Any]) -> str:
     meters = {name.removesuffix("_bytes"): value for name, value in memory["meters"].items()}
     read = ", ".join(f"{name} {words.gib(value)}" for name, value in meters.items() if value is not None)
     share = words.percent(memory["peak_bytes"] / memory["capacity_bytes"], 0)
-    return f"peak on stage {memory['peak_stage']}: {words.gib(memory['peak_bytes'])} GiB, {share} of the device ({read} GiB)"
+    said = f"peak on stage {memory['peak_stage']}: {words.gib(memory['peak_bytes'])} GiB, {share} of the device ({read} GiB)"
+    host = memory["host_peak_bytes"]
+    return said if host is None else f"{said}; {words.gib(host)} GiB of host memory a node"

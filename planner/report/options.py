@@ -241,6 +241,9 @@ SequenceParallel = Annotated[bool | None, option(PLAN, "default: on if tp > 1", 
 Recompute = Annotated[str | None, option(PLAN, "none (default) selective full", metavar="MODE")]
 RecomputeLayers = Annotated[int | None, option(PLAN, "layers of a stage to recompute (all)", metavar=Whole)]
 LossChunks = Annotated[int | None, option(PLAN, "pieces of head and loss (1)", metavar=Whole)]
+OffloadTo = Annotated[
+    str | None, option(PLAN, "share held in host memory: optimizer=1,activations=0.5; none", "--offload", metavar="PART=F,...")
+]
 LayersPerStage = Annotated[str | None, option(PLAN, "layers of each stage or chunk", metavar="A,B,...")]
 
 Trace = Annotated[str | None, option(OUTPUT, "write one step as a trace for Perfetto", metavar="FILE")]

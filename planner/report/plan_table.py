@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.report import words
 from shardwright.planner.report.mixed_lines import mixed_parts
 from shardwright.planner.report.pareto_table import pareto_parts, subset_parts
@@ -216,6 +217,8 @@ def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
     )
     if any(map(_is_tight, plans)):
         legend += f" !: above {TIGHT:.0%} of the device; such runs fail now and then."
+    hosted = dict.fromkeys(offload_of(plan["parallel"]["offload"]).text for plan in plans)
+    legend += f" In host memory: {'; '.join(hosted)}." if any(text != "none" for text in hosted) else ""
     lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
     unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
     return [paragraph(legend, style="dim"), *unlaunchable]

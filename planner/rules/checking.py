@@ -101,6 +101,7 @@ def whole_candidate(candidate: Candidate, facts: Facts) -> dict[str, int]:
     c.setdefault("cp_comm", RING)
     c.setdefault("loss_chunks", 1)
     c.setdefault("moe_dispatcher", ALL_TO_ALL)
+    c.setdefault("offload", 0)
     c.setdefault("micro_batches", facts.global_batch // max(dp * c["micro_batch"], 1))
     c.setdefault("edp", c["tp"] * c["cp"] * dp // (c["etp"] * c["ep"]))
     c.setdefault("dp_shard", 1 if c["zero"] == 0 else dp // c["dp_replicate"])

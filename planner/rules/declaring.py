@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.planner.offloading import text_of
 from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS, RECOMPUTE_CHOICES, BoolArray
 from shardwright.planner.rules.base import Candidate, Changes, Columns, Facts, Rule
 from shardwright.planner.rules.defaults import spoken
@@ -168,4 +169,5 @@ def _values(settings: tuple[str, ...], candidate: Candidate, facts: Facts) -> di
     made |= candidate
     words = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES}
     words |= {"cp_comm": CP_COMM_KINDS, "moe_dispatcher": MOE_DISPATCHERS}
+    made |= {"offload": text_of(candidate["offload"])} if "offload" in candidate else {}
     return made | {name: known[candidate[name]] for name, known in words.items() if name in candidate}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from shardwright.planner.offloading import text_of
 from shardwright.planner.plans import CP_COMM_KINDS, MOE_DISPATCHERS, RECOMPUTE_CHOICES
 from shardwright.planner.rules.settings import Value
 from shardwright.planner.rules.versions import holds_in
@@ -111,8 +112,10 @@ def _one(key: str, value: Value, target: str | None) -> str:
         return f"unset {key[4:]}" if value is None else f"export {key[4:]}={value}"
     if key.startswith("launch."):
         return f"launch {value} ranks, or name a cluster of as many GPUs as are launched"
-    if key == "sp":
-        return f"switch sequence parallelism {'on' if value else 'off'}"
+    if key in {"sp", "offload"} and isinstance(value, int):
+        return (
+            f"use --offload {text_of(value)}" if key == "offload" else f"switch sequence parallelism {'on' if value else 'off'}"
+        )
     if key in _COLUMN_WORDS:
         return f"use {_COLUMN_WORDS[key]} {_CHOICES[key][value] if key in _CHOICES else value}"
     if target in {"megatron", None}:

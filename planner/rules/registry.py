@@ -27,6 +27,7 @@ from shardwright.planner.rules.megatron.recompute import RECOMPUTE_RULES
 from shardwright.planner.rules.megatron.splits import SPLIT_RULES
 from shardwright.planner.rules.megatron.training import TRAINING_RULES
 from shardwright.planner.rules.megatron.world import WORLD_RULES
+from shardwright.planner.rules.offloading import OFFLOADING, TARGET_OFFLOADING
 from shardwright.planner.rules.targets import TARGET_RULES
 from shardwright.planner.rules.torchtitan import TITAN_RULES
 from shardwright.planner.rules.versions import TARGETS, target_of
@@ -49,6 +50,7 @@ AXIS_ORDER: tuple[str, ...] = (
     "split",
     "recompute",
     "loss_chunks",
+    "offload",
 )
 
 
@@ -66,6 +68,7 @@ SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
     "degrees": TARGET_RULES,
     "exchanges": TARGET_EXCHANGES,
     "losses": TARGET_LOSSES,
+    "offloading": TARGET_OFFLOADING,
     "launching": LAUNCH_RULES,
     "megatron: world": WORLD_RULES,
     "megatron: attention": ATTENTION_RULES,
@@ -82,7 +85,9 @@ SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
 
 ALL_TARGET_RULES: tuple[Rule, ...] = tuple(rule for rules in SUBJECTS.values() for rule in rules)
 
-RULES: tuple[Rule, ...] = tuple(sorted((*ELEMENTARY, *EXCHANGES, *LOSSES, *CANONICAL, *ALL_TARGET_RULES), key=_place))
+RULES: tuple[Rule, ...] = tuple(
+    sorted((*ELEMENTARY, *EXCHANGES, *LOSSES, *OFFLOADING, *CANONICAL, *ALL_TARGET_RULES), key=_place)
+)
 
 
 def rules_for(framework: str, version: str | None = None) -> tuple[Rule, ...]:

@@ -22,6 +22,7 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.description import Record, problem_summary
 from shardwright.planner.estimation import estimate_batch
+from shardwright.planner.hosting import assumptions_of
 from shardwright.planner.launchability import with_targets
 from shardwright.planner.plans import IntArray
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
@@ -265,7 +266,7 @@ def _result(problem: Problem, search: SearchOptions, space: Space, legal: Legal,
         "kind": "plan-result",
         "inputs": inputs,
         **problem_summary(problem),
-        "assumptions": [a.to_dict() for a in problem.assumptions],
+        "assumptions": [a.to_dict() for a in (*problem.assumptions, *assumptions_of(problem, plans or misses))],
         "search": account(space, legal, replace(division, made=made)) | {"objective": problem.objective},
         "plans": plans,
         **({"pareto": points(_described(problem, made, front(problem, made)), plan_id)} if search.pareto else {}),

@@ -49,7 +49,7 @@ class Scan:
         splits: what `batch.split` indexes.
         step_s: seconds a step, [candidates].
         busy_s: seconds of it that the busiest stage is not idle, [candidates].
-        peak_bytes: memory of the fullest stage, [candidates].
+        peak_bytes: memory of the fullest stage, more than there is where host memory is short, [candidates].
         capacity_bytes: memory of its device, [candidates].
         fits: whether the one is within the other, [candidates].
         priced: candidates priced before the scan ended or was interrupted, [candidates].
@@ -114,6 +114,7 @@ def to_batch(problem: Problem, columns: dict[str, IntArray]) -> tuple[PlanBatch,
         recompute_layers=np.where(partial, covered, ALL_LAYERS),
         cp_comm=np.where(columns["cp"] > 1, columns["cp_comm"], RING),
         moe_dispatcher=np.where(columns["ep"] > 1, columns["moe_dispatcher"], ALL_TO_ALL),
+        offload=columns["offload"],
         split=split,
     )
     if (columns["split"] >= len(SPLIT_KINDS)).any():
@@ -172,7 +173,9 @@ def _priced(
 
     def one(rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         made = price(context, batch.take(rows), key[rows])
-        return made.step_s, made.step_s - made.parts["bubble_s"], made.peak_bytes, made.capacity_bytes
+        short = made.peak_bytes > made.capacity_bytes
+        peak = np.where(made.fits | short, made.peak_bytes, made.capacity_bytes + made.host_short_bytes)
+        return made.step_s, made.step_s - made.parts["bubble_s"], peak, made.capacity_bytes
 
     bucket = np.searchsorted(_RUN_BUCKETS, context.splits.runs)[batch.split]
     order = np.argsort(bucket, kind="stable")

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardwright.errors import ConflictError, InvalidValueError, unknown_name
+from shardwright.hardware.host import check_hosts
 from shardwright.planner.cost.stages import SPLIT_CHOICES, SPLIT_KINDS
+from shardwright.planner.offloading import offload_of, text_of
 from shardwright.planner.plans import ALL_TO_ALL, MOE_DISPATCHERS, PRICED_CP_COMM, RECOMPUTE_CHOICES, IntArray, default_cp_comm
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import DERIVED, Facts, Rule, divisors, facts_of
@@ -68,6 +70,7 @@ class Space:
         for axis, values in self.axes.items():
             words = _WORDS.get(axis)
             shown: list[int | str | bool] = [words[v] for v in values] if words else list(values)
+            shown = [text_of(v) for v in values] if axis == "offload" else shown
             made[_SHOWN.get(axis, axis)] = [bool(v) for v in values] if axis == "sp" else shown
         return made
 
@@ -119,6 +122,9 @@ def declare_all(problems: Sequence[Problem], fix: Mapping[str, str], budget: int
     if held.get("split", 0) in _of_speed() and not any(problem.cluster.mixed for problem in problems):
         hint = "fix one of " + ", ".join(SPLIT_KINDS)
         raise ConflictError(f"{fix['split']} divides layers over different kinds of node", where="--fix split", hint=hint)
+    if held.get("offload"):
+        for problem in problems:
+            check_hosts(problem.cluster)
     cores = [_core(problem) for problem in problems]
     axes = {axis: tuple(sorted({v for core in cores for v in core[axis]})) for axis in AXIS_ORDER}
     axes |= {axis: (value,) for axis, value in held.items()}
@@ -160,6 +166,7 @@ def _core(problem: Problem) -> dict[str, tuple[int, ...]]:
         "split": (0, len(SPLIT_KINDS) - 1, *(_of_speed() if cluster.mixed else ())),
         "recompute": (0, 1, 2),
         "loss_chunks": (1,),
+        "offload": (0,),
     }
 
 
@@ -207,6 +214,8 @@ def fixed_value(name: str, text: str, where: str = "--fix") -> tuple[str, int]:
         if text not in _WORDS[axis]:
             raise unknown_name(axis, text, _WORDS[axis], where=f"{where} {name}")
         return axis, list(_WORDS[axis]).index(text)
+    if axis == "offload":
+        return axis, offload_of(text, f"{where} {name}").code
     if axis == "sp" and text in {"true", "false", "on", "off"}:
         return axis, int(text in {"true", "on"})
     low = 0 if axis in {"sp", "zero"} else 1

@@ -28,7 +28,7 @@ MEASURES = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
 DIFFERS = ("model", "seq_len", "global_batch", "gpus", "precision")
 _WHOLE = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch", "zero", "recompute_layers", "loss_chunks",
           "seq_len", "global_batch", "gpus")  # fmt: skip
-_WORDS = ("schedule", "recompute", "cp_comm", "moe_dispatcher", "model", "precision")
+_WORDS = ("schedule", "recompute", "cp_comm", "moe_dispatcher", "offload", "model", "precision")
 _DEGREES = tuple(name for name in (*_WHOLE, *_WORDS, "sequence_parallel") if name not in DIFFERS)
 KEYS = (*MEASURES, *_DEGREES, *DIFFERS)
 Job = tuple[str | ModelGraph, str | Cluster, int | None, int]
@@ -100,7 +100,7 @@ def priced(problem: Problem, degrees: Degrees, id_: str) -> Callable[[SiteFactor
     from shardwright.planner.estimation import estimate_degrees
 
     record = estimate_degrees(problem, degrees)
-    broken = [v for v in record["violations"] if v["rule"] != "memory"]
+    broken = [v for v in record["violations"] if v["rule"] not in {"memory", "host-memory"}]
     if broken or record["predicted"] is None:
         said = broken[0]["message"] if broken else "it cannot be priced"
         raise InvalidValueError(f"the measured run {id_!r} is no legal plan: {said}", where=WHERE, hint="state it as it ran")

@@ -72,6 +72,7 @@ class StackProfile:
         grad_bytes: bytes of a gradient where the user names none.
         zero_stage: ZeRO stage where the user names none.
         bucket_bytes: communication buffers of gradient reduction.
+        offload_moves_gradients: whether gradients go to the host as they are reduced, where the optimizer is offloaded.
         sequence_parallel: whether sequence parallelism is on by default when tp > 1.
         flops_convention: how the stack's own MFU counts attention: full or causal.
         aliases: names of frameworks and releases this profile describes.
@@ -136,6 +137,7 @@ class StackProfile:
     zero_stage: int
     bucket_bytes: int
     sequence_parallel: bool
+    offload_moves_gradients: bool
     flops_convention: str
     aliases: tuple[str, ...]
     released: str | None
@@ -194,6 +196,7 @@ ADDED: Mapping[str, Any] = {
     "moe_dispatch_8bit": False,
     "deepep_multiprocessors": 20,
     "hybridep_multiprocessors": 16,
+    "offload_moves_gradients": False,
 }
 """What holds for profiles saved before a field was added."""
 

@@ -348,10 +348,13 @@ DEGREES = {
     "megatron": {
         "whole-loss": ({"micro_batch": 2}, {"loss_chunks": 4}),
         "megatron-zero": ({"zero": 1}, {"zero": 2}),
+        "megatron-offload-layers": ({"offload": "activations=0.5"}, {"pp": 2}),
+        "megatron-offload-states": ({"zero": 1, "offload": "optimizer"}, {"zero": 0}),
         "megatron-schedule": ({"pp": 2, "vpp": 2, "schedule": "interleaved-1f1b"}, {"schedule": "zb-v"}),
     },
     "torchrun": {
         "whole-loss": ({}, {"loss_chunks": 4}),
+        "torch-offload": ({"zero": 3, "offload": "optimizer,parameters"}, {"offload": "optimizer"}),
         "torch-zero": ({"zero": 3}, {"zero": 1}),
         "torch-1f1b": ({"pp": 2}, {"pp": 4, "micro_batches": 3}),
         "torch-split-backward": ({"pp": 2, "vpp": 2, "zero": 2, "schedule": "zb-v"}, {"zero": 3}),
@@ -367,6 +370,8 @@ DEGREES = {
     "deepspeed": {
         "whole-loss": ({}, {"loss_chunks": 2}),
         "deepspeed-axes": ({}, {"cp": 2}),
+        "deepspeed-offload-activations": ({"offload": "optimizer"}, {"offload": "activations"}),
+        "deepspeed-offload-zero": ({"offload": "optimizer"}, {"offload": "optimizer=0.5"}),
         "deepspeed-pipeline": ({"pp": 2}, {"zero": 2}),
     },
 }

@@ -9,6 +9,7 @@ import pytest
 from rule_examples import EXAMPLES
 
 from shardwright.models.catalog import load_model, model_from_dict
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import ALL_TO_ALL, CP_COMM_KINDS, MOE_DISPATCHERS, RECOMPUTE_CHOICES
 from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.rules.base import facts_of
@@ -26,8 +27,8 @@ WITHOUT = {"model", "device", "global_batch"}
 INDEX = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES, "cp_comm": CP_COMM_KINDS}
 BASE = dict.fromkeys(("tp", "cp", "pp", "ep", "etp", "dp_replicate", "micro_batch", "vpp", "loss_chunks"), 1)
 INDEX |= {"moe_dispatcher": MOE_DISPATCHERS}
-BASE |= dict.fromkeys(("sp", "split", "recompute", "cp_comm"), 0) | {"zero": 1, "schedule": SCHEDULE_IDS.index("1f1b")}
-BASE |= {"moe_dispatcher": ALL_TO_ALL}
+BASE |= dict.fromkeys(("sp", "split", "recompute", "cp_comm", "offload"), 0)
+BASE |= {"zero": 1, "schedule": SCHEDULE_IDS.index("1f1b"), "moe_dispatcher": ALL_TO_ALL}
 
 CASES = [
     pytest.param(rule, target, EXAMPLES[target][rule.id], id=f"{target}-{rule.id}-{number}")
@@ -63,13 +64,17 @@ def version_of(rule, target):
     return next(version for version in VERSIONS[target] if rule.holds_for(target, version))
 
 
+def indexed(column, text):
+    return offload_of(text).code if column == "offload" else INDEX[column].index(text)
+
+
 def situation(values, target, version):
     """Columns and facts of a plan with a configuration."""
     facts = job_facts(values.get("model", "llama3.1-8b"), target)
     given = {k: v for k, v in values.items() if k not in COLUMNS and k not in WITHOUT and v is not None}
     settings = Settings(given=given, defaults=defaults_of(target, version), version=version)
     facts = replace(facts, settings=settings, compute_capability=values.get("device", 9))
-    c = BASE | {k: INDEX[k].index(v) if isinstance(v, str) else v for k, v in values.items() if k in COLUMNS}
+    c = BASE | {k: indexed(k, v) if isinstance(v, str) else v for k, v in values.items() if k in COLUMNS}
     c.setdefault("dp", max(GPUS // (c["tp"] * c["cp"] * c["pp"]), 1))
     c.setdefault("edp", max(c["tp"] * c["cp"] * c["dp"] // (c["etp"] * c["ep"]), 1))
     c.setdefault("micro_batches", max(GPUS // (c["dp"] * c["micro_batch"]), 1))

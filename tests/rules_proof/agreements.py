@@ -69,6 +69,7 @@ NOT_IN_CORE: Mapping[str, str] = {
         (
             "dp-replicate", "expert-replicate", "replicas", "megatron-optimizer", "megatron-precision", "megatron-schedule",
             "megatron-zero", "megatron-vocabulary", "schedule-chunks", "schedule-rounds", "loss-chunks", "whole-loss",
+            "megatron-offload-layers", "megatron-offload-states", "offload-parameters",
         ),
         _DEGREES,
     ),

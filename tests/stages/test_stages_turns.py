@@ -15,7 +15,7 @@ SIZES = [(2, 2, 2), (2, 3, 6), (3, 2, 3), (3, 2, 9), (4, 2, 8), (4, 3, 4), (6, 2
 
 
 def plan_of(pp, vpp, count):
-    columns = dict.fromkeys(PlanBatch.__slots__, 1)
+    columns = dict.fromkeys(PlanBatch.__slots__, 1) | {"offload": 0}
     columns |= {"pp": pp, "vpp": vpp, "micro_batches": count, "schedule": SCHEDULE_IDS.index("interleaved-1f1b")}
     return PlanBatch(**{name: np.array([value]) for name, value in columns.items()})
 

@@ -239,10 +239,27 @@ def test_options_apply_to_all_rows():
     assert run.problem.cluster.node.internode_bytes_per_s == 25e9
 
 
-def test_fully_offloaded_states_are_refused():
-    with pytest.raises(ShardwrightError, match="offload"):
-        read_run(row(offload="optimizer+params"), PricingOptions())
-    assert "offload=none" in read_run(row(offload="activations:40layers"), PricingOptions()).defaults
+@pytest.mark.parametrize(
+    ("text", "zero", "held"),
+    [
+        ("", "zero3", "none"),
+        ("none", "zero3", "none"),
+        ("optimizer", "zero2", "optimizer"),
+        ("optimizer+params", "zero3", "optimizer,parameters"),
+        ("full cpu offload", "zero3", "optimizer,parameters"),
+        ("full cpu offload", "zero1", "optimizer"),
+        ("activations:8layers", "zero1", "activations=0.25"),
+        ("activation checkpoints in CPU", "zero1", "activations"),
+    ],
+)
+def test_what_a_run_offloaded_is_read(text, zero, held):
+    run = read_run(row(offload=text, zero_or_fsdp=zero), PricingOptions())
+    assert {degrees.offload.text for degrees in run.readings} == {held}
+
+
+def test_an_offload_that_says_nothing_is_refused():
+    with pytest.raises(ShardwrightError, match="offload of 'nvme-something'"):
+        read_run(row(offload="nvme-something"), PricingOptions())
 
 
 def test_published_runs_are_predicted(reference_data, tmp_path):

@@ -111,6 +111,7 @@ def estimate(
     recompute_layers: o.RecomputeLayers = None,
     layers_per_stage: o.LayersPerStage = None,
     loss_chunks: o.LossChunks = None,
+    offload: o.OffloadTo = None,
     precision: o.Precision = None,
     optimizer: o.Optimizer = None,
     grad_dtype: o.GradDtype = None,
