@@ -282,7 +282,7 @@ def _share_from_hfu(row: RunRow) -> float | None:
 
 
 def offloaded(row: RunRow, layers: int, zero: int) -> Offload:
-    """What a row keeps in host memory: "activations:40layers", "optimizer+params", "full cpu offload" and the like.
+    """What a row keeps in host memory: "activations:40layers", "optimizer+params"; "full cpu offload" is all of it.
 
     Raises:
         UnsupportedError: a text that names nothing known.
@@ -292,7 +292,7 @@ def offloaded(row: RunRow, layers: int, zero: int) -> Offload:
         return Offload()
     counted = re.search(r"activations?\D{0,3}(\d{1,6}) ?layers", text)
     whole = bool(re.search(r"full|everything|\ball\b", text))
-    share = min(int(counted.group(1)) / layers, 1.0) if counted else float("activation" in text)
+    share = min(int(counted.group(1)) / layers, 1.0) if counted else float(whole or "activation" in text)
     optimizer, parameters = (whole or bool(re.search(words, text)) for words in (r"optim", r"param"))
     if not (share or optimizer or parameters):
         raise UnsupportedError(f"offload of {row.offload[:40]!r} is not known")
