@@ -281,7 +281,7 @@ def _share_from_hfu(row: RunRow) -> float | None:
     return min(share, 1.0) if share > 0.02 else None
 
 
-def offloaded(row: RunRow, layers: int, zero: int) -> Offload:
+def offloaded(row: RunRow, layers: int, zero: int) -> Offload | None:
     """What a row keeps in host memory: "activations:40layers", "optimizer+params"; "full cpu offload" is all of it.
 
     Raises:
@@ -289,7 +289,7 @@ def offloaded(row: RunRow, layers: int, zero: int) -> Offload:
     """
     text = row.offload.lower().strip()
     if not text or re.match(r"none|no\b|off\b", text):
-        return Offload()
+        return None
     counted = re.search(r"activations?\D{0,3}(\d{1,6}) ?layers", text)
     whole = bool(re.search(r"full|everything|\ball\b", text))
     share = min(int(counted.group(1)) / layers, 1.0) if counted else float(whole or "activation" in text)

@@ -13,6 +13,7 @@ from rows import fake_estimate, row
 from shardwright.documents import rounded
 from shardwright.errors import ConflictError, ShardwrightError, UnknownNameError
 from shardwright.planner.estimation import estimate_degrees
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.site.shrinkage import interval_share, site_shift
@@ -254,7 +255,7 @@ def test_options_apply_to_all_rows():
 )
 def test_what_a_run_offloaded_is_read(text, zero, held):
     run = read_run(row(offload=text, zero_or_fsdp=zero), PricingOptions())
-    assert {degrees.offload.text for degrees in run.readings} == {held}
+    assert {offload_of(degrees.offload).text for degrees in run.readings} == {held}
 
 
 def test_an_offload_that_says_nothing_is_refused():
