@@ -131,13 +131,17 @@ def estimate(
     form: o.Format = "table",
 ) -> int:
     """Price one plan: degrees, a saved plan, or your own script."""
-    given = locals()
-    _check_common(form, objective)
-    place = asked.trace_file(trace)
+    return _answered(locals())
+
+
+def _answered(given: dict[str, Any]) -> int:
+    """The estimate that is asked for on the screen, and its trace in a file; the exit code."""
+    _check_common(given["form"], given["objective"])
+    place = asked.trace_file(given["trace"])
     result = _priced(given)
     if place is not None:
         _trace(place, result)
-    return console.finished(result, form)
+    return console.finished(result, given["form"])
 
 
 def _priced(given: dict[str, Any]) -> Any:
