@@ -141,6 +141,10 @@ class LocalSizes:
         """Context-parallel ranks that an attention core shares its heads among, with the whole sequence on each."""
         return np.where(self._keys.cp_comm == SWAP, self._keys.cp, 1)
 
+    def gathers_sequence(self) -> BoolArray:
+        """Whether regions divided by tensor parallelism read the sequence gathered."""
+        return np.asarray(self._keys.sequence_split > 1)
+
     def loss_pieces(self) -> IntArray:
         """Pieces in which the tokens of a micro-batch go through head and loss."""
         return self._keys.loss_chunks

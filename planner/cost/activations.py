@@ -21,7 +21,7 @@ counted apart (`memory`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,16 +45,19 @@ class Kept:
         tensor: the tensor.
         width: bytes an element where the tensor states none.
         gathered: whether it is kept with the whole sequence of its tensor-parallel group.
+        beside: whether it is also kept gathered, so that it counts only where that is another tensor.
     """
 
     tensor: TensorSpec
     width: float
     gathered: bool
+    beside: bool = False
 
     def bytes(self, sizes: LocalSizes) -> FloatArray:
         """Bytes on one rank, [keys]."""
         each = self.width if self.tensor.bytes_per_element is None else self.tensor.bytes_per_element
-        return sizes.product(self.tensor.dims, beside_tensor=True if self.gathered else None) * each
+        made = sizes.product(self.tensor.dims, beside_tensor=True if self.gathered else None) * each
+        return made * sizes.gathers_sequence() if self.beside else made
 
 
 def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
@@ -139,7 +142,7 @@ def kept_tensors(unit: LayerGraph, machine: Machine, again: frozenset[str] = fro
         for tensor in (t for t in saved if t.name not in logits):
             narrow = quantised and tensor.bytes_per_element is None
             kept[tensor.name, narrow, gathered] = Kept(tensor=tensor, width=widths[narrow], gathered=gathered)
-    return list(kept.values())
+    return [replace(k, beside=not k.gathered and (name, narrow, True) in kept) for (name, narrow, _), k in kept.items()]
 
 
 def logit_names(unit: LayerGraph) -> frozenset[str]:

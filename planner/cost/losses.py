@@ -7,7 +7,7 @@ that no logits are left when the next piece begins (Liger's fused linear cross e
     time      N · (forward + backward of T / N tokens), all of it in the forward pass          `compute.operator_times`
     logits    (T / N) · V · bytes a logit, of one piece alone, whatever the schedule keeps     `logits_alive`
     beside    the gradient of the head's trained weights, which the pieces are added up in, and that of
-              the T · h values it reads                                                        `beside_bytes`
+              the T · h values it reads, in fp32 (torchtitan; Liger: in 16 bits)               `beside_bytes`
 
 Products of fewer rows are less efficient (`hardware.kernels.gemm_s`), each piece reads the weight again and adds to its
 gradient. Implementations that make a piece's logits twice (Megatron's `linear` fusion, a checkpoint around each piece) hold as
@@ -24,6 +24,8 @@ from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.plans import BoolArray, FloatArray
 
 LOGITS = "vocab"
+INPUT_GRADIENT_BYTES = 4.0
+"""Of the gradients of what the head reads, which torchtitan gathers in fp32 piece by piece (`GradAccumulator`)."""
 
 
 def touches_logits(operator: Operator) -> bool:
@@ -43,7 +45,7 @@ def beside_bytes(head: LayerGraph, sizes: LocalSizes, precision: Precision) -> F
     weights = {p.name: p for o in products for p in o.parameters if p.trainable}
     read = {t.name: t for o in products for t in o.inputs}
     made = sum((sizes.elements(p) * precision.parameter_bytes for p in weights.values()), start=0.0 * sizes.loss_pieces())
-    made = made + sum(sizes.bytes(t, precision.activation_bytes) for t in read.values())
+    made = made + sum(sizes.elements(t) * INPUT_GRADIENT_BYTES for t in read.values())
     return np.asarray(np.where(sizes.loss_pieces() > 1, made, 0.0))
 
 

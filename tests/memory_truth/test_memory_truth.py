@@ -12,19 +12,12 @@ Declared differences (`apart`), all of plain torch on the CPU:
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from counted_layers import LATENT, counted, spec_of, unit_bytes
 
 from shardwright.models.dtypes import PRECISIONS
-from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
-from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
-from shardwright.planner.cost.activations import saved_bytes
-from shardwright.planner.cost.compute import SCORE_WIDTH
-from shardwright.planner.plans import RECOMPUTE_MODES
-from shardwright.planner.stacks import load_stack
 
 pytestmark = pytest.mark.frameworks
 torch = pytest.importorskip("torch")
@@ -32,7 +25,6 @@ torch_layers = pytest.importorskip("torch_layers")
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 INT64, INT32, FP32 = 8, 4, 4
-LATENT = {"q_rank": 24, "kv_rank": 16, "nope_dim": 8, "rope_dim": 4, "v_dim": 12}
 KINDS = {
     "classic": {},
     "biases": {"bias": True},
@@ -44,51 +36,6 @@ KINDS = {
     "latent": {"norm": "rmsnorm", "gated": True, "latent": tuple(LATENT.values())},
     "experts": {"norm": "rmsnorm", "gated": True, "experts": 4},
 }
-
-
-def spec_of(layer):
-    latent = {"mla": LATENT, "head_dim": LATENT["nope_dim"] + LATENT["rope_dim"]} if layer.latent else {}
-    moe = {"experts": layer.experts, "topk": layer.topk, "expert_ffn": layer.ffn} if layer.experts else None
-    sizes = {
-        "layers": 1,
-        "hidden": layer.hidden,
-        "heads": layer.heads,
-        "kv_heads": layer.kv_heads,
-        "ffn": layer.ffn,
-        "vocab": 128,
-    }
-    kinds = {
-        "norm": layer.norm,
-        "activation": "swiglu" if layer.gated else "gelu",
-        "qk_norm": "head" if layer.qk_norm else "none",
-        **({} if layer.latent else {"positions": "none"}),
-    }
-    return ModelSpec.from_dict({"name": "m", **sizes, **kinds, **latent, **({"moe": moe} if moe else {})})
-
-
-def machine_of(layer, precision, modules=()):
-    stack = load_stack("pytorch-fsdp2")
-    eager = {"fused_gate": False, "fused_norms": False, "keeps_gathered_inputs": True}
-    score = {"fused_attention": layer.fused, "score_saved_bytes": SCORE_WIDTH}
-    return SimpleNamespace(precision=PRECISIONS[precision], stack=replace(stack, selective_modules=modules, **eager, **score))
-
-
-def counted(layer, precision, mode="none", modules=()):
-    unit = build_graph(spec_of(layer)).layer_kinds[0]
-    degrees = {
-        "tp": layer.tp,
-        "sp": int(layer.tp > 1),
-        "cp": layer.cp,
-        "ep": 1,
-        "etp": 1,
-        "micro_batch": layer.batch,
-        "cp_comm": 0,
-        "loss_chunks": 1,
-        "moe_dispatcher": 1,
-    }
-    keys = OperatorKeys(**{name: np.array([value]) for name, value in degrees.items()}, seq_len=layer.seq)
-    table = saved_bytes(unit, LocalSizes(unit.dims, keys), keys, machine_of(layer, precision, modules))
-    return float(table[0, RECOMPUTE_MODES.index(mode)])
 
 
 def layer_of(kind, precision, **further):
@@ -161,17 +108,8 @@ def test_full_recomputing_keeps_the_input(kind, precision):
 @pytest.mark.parametrize("precision", DTYPES)
 def test_the_head_keeps_its_softmax(precision):
     layer, vocab = layer_of("llama", precision), 128
-    unit, machine = build_graph(spec_of(layer)).head, machine_of(layer, precision)
-    keys = OperatorKeys(
-        **{n: np.array([1]) for n in ("tp", "cp", "ep", "etp")},
-        sp=np.array([0]),
-        cp_comm=np.array([0]),
-        loss_chunks=np.array([1]),
-        moe_dispatcher=np.array([1]),
-        micro_batch=np.array([2]),
-        seq_len=layer.seq,
-    )
-    beside = float(saved_bytes(unit, LocalSizes(unit.dims, keys), keys, machine)[0, 0])
+    unit = build_graph(spec_of(layer)).head
     (softmax,) = (t for o in unit.operators for t in o.saved if t.name == "softmax")
     tokens = layer.batch * layer.seq
-    assert torch_layers.head_bytes(layer, vocab) == beside + softmax.bytes_per_element * vocab * tokens
+    said = unit_bytes(unit, layer, precision) + softmax.bytes_per_element * vocab * tokens
+    assert torch_layers.head_bytes(layer, vocab) == said

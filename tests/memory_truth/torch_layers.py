@@ -39,6 +39,75 @@ class Scatter(torch.autograd.Function):
         return gradient.repeat(1, ctx.parts, 1), None
 
 
+class WithoutOutput(torch.autograd.Function):
+    """A module whose output is thrown away once it was read, and made again in the backward pass (Megatron-Core)."""
+
+    @staticmethod
+    def forward(ctx, function, *given):
+        ctx.save_for_backward(*given)
+        ctx.function = function
+        with torch.no_grad():
+            made = function(*given)
+        return made if isinstance(made, torch.Tensor) else tuple(made)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        given = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+        with torch.enable_grad():
+            made = ctx.function(*given)
+        torch.autograd.backward(made, gradients)
+        return None, *(t.grad for t in given)
+
+
+class Kernel(torch.autograd.Function):
+    """One kernel that keeps some of the tensors it reads."""
+
+    @staticmethod
+    def forward(ctx, function, keeps, *given):
+        ctx.save_for_backward(*(given[place] for place in keeps))
+        return function(*given)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise NotImplementedError("only what is kept is looked at")
+
+
+class Quantised(torch.autograd.Function):
+    """A product that keeps its input as it read it: in 8 or 4 bits, with its scales (Transformer Engine)."""
+
+    @staticmethod
+    def forward(ctx, x, weight, recipe):
+        ctx.save_for_backward(*recipe(x), weight)
+        return functional.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("only what is kept is looked at")
+
+
+def by_tensor(x):
+    """8 bits a value, one scale."""
+    return x.to(torch.float8_e4m3fn), torch.ones((), dtype=torch.float32)
+
+
+def by_tiles(x):
+    """8 bits a value, a scale in fp32 for 128 of them."""
+    return x.to(torch.float8_e4m3fn), torch.ones(x.numel() // 128, dtype=torch.float32)
+
+
+def by_blocks(x):
+    """8 bits a value, a scale of 8 bits for 32 of them."""
+    return x.to(torch.float8_e4m3fn), torch.ones(x.numel() // 32, dtype=torch.uint8)
+
+
+def in_4_bits(x):
+    """4 bits a value, a scale of 8 bits for 16 of them."""
+    return torch.ones(x.numel() // 2, dtype=torch.uint8), torch.ones(x.numel() // 16, dtype=torch.float8_e4m3fn)
+
+
+RECIPES = {"fp8-tensorwise": by_tensor, "fp8-blockwise": by_tiles, "mxfp8": by_blocks, "nvfp4": in_4_bits}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layer:
     """Sizes and choices of a layer; `again` names the modules that are run again."""
@@ -61,6 +130,11 @@ class Layer:
     topk: int = 2
     tp: int = 1
     cp: int = 1
+    shared: int = 0
+    fused_gate: bool = False
+    sinks: bool = False
+    ep: int = 1
+    recipe: str | None = None
     dtype: torch.dtype = torch.float32
     again: frozenset[str] = frozenset()
 
@@ -69,6 +143,26 @@ class Layer:
 
     def linear(self, x, wide):
         return functional.linear(x, self.weight(wide, x.shape[-1]), self.weight(wide) if self.bias else None)
+
+    def wide(self, x, widths):
+        """Products of one input, which are one product where it is quantised."""
+        if self.recipe is None:
+            return [self.linear(x, width) for width in widths]
+        made = Quantised.apply(x, self.weight(sum(widths), x.shape[-1]), RECIPES[self.recipe])
+        return [part.clone() for part in made.split(widths, dim=-1)]
+
+    def product(self, x, width):
+        return self.wide(x, [width])[0]
+
+    def read(self, name, function, given, reader):
+        """What a reader makes of a module's output, which is thrown away where the module is one of those run again."""
+        if name not in self.again:
+            return reader(function(*given))
+        made = WithoutOutput.apply(function, *given)
+        out = reader(made)
+        for tensor in (made,) if isinstance(made, torch.Tensor) else made:
+            tensor.untyped_storage().resize_(0)
+        return out
 
     def run(self, name, function, *given):
         return checkpoint(function, *given, use_reentrant=False) if name in self.again else function(*given)
@@ -88,6 +182,8 @@ class Layer:
         return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
     def core(self, query, key, value):
+        if self.sinks:
+            return self.core_with_sinks(query, key, value)
         if self.fused:
             mask = None
             if self.window is not None:
@@ -100,40 +196,54 @@ class Layer:
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
         return scores.softmax(-1) @ value
 
+    def core_with_sinks(self, query, key, value):
+        """One kernel, as those with one more logit a head: it keeps the logarithm of its denominators too."""
+        spread = torch.zeros(query.shape[:3], dtype=torch.float32)
+        sinks = self.weight(query.shape[1])
+        out = Kernel.apply(lambda *given: given[0].clone(), (0, 1, 2, 3, 4), query, key, value, spread, sinks)
+        return Kernel.apply(lambda given: given.view_as(given), (0,), out)
+
     def attention(self, x):
         if self.latent is not None:
             mixed = self.latent_core(x)
         else:
             heads, kv_heads = self.heads // self.tp, self.kv_heads // self.tp
-            query, key, value = (self.split(self.linear(x, n * self.dim), n) for n in (heads, kv_heads, kv_heads))
+            parts = self.wide(x, [n * self.dim for n in (heads, kv_heads, kv_heads)])
+            query, key, value = map(self.split, parts, (heads, kv_heads, kv_heads))
             if self.qk_norm:
                 query, key = self.normed(query), self.normed(key)
             mixed = self.run("core_attn", self.core, query, key, value)
         joined = mixed.transpose(1, 2).reshape(x.shape[0], mixed.shape[2], -1)
-        return self.linear(joined, self.hidden)
+        return self.product(joined, self.hidden)
 
     def latent_core(self, x):
         q_rank, kv_rank, nope, rope, width = self.latent
         heads = self.heads // self.tp
 
-        def mixed(narrow_query, narrow, shared):
+        def made(narrow_query, narrow, shared):
             query = self.split(self.linear(narrow_query, heads * (nope + rope)), heads)
             first = self.split(self.linear(narrow, heads * nope), heads)
             value = self.split(self.linear(narrow, heads * width), heads)
             last = shared[:, None].expand(-1, heads, -1, -1)
-            return self.core(query, torch.cat((first, last), -1), value)
+            return query, torch.cat((first, last), -1), value
 
         narrow_query, narrow = self.normed(self.linear(x, q_rank)), self.normed(self.linear(x, kv_rank))
-        return self.run("mla_up_proj", mixed, *map(self.gathered, (narrow_query, narrow, self.linear(x, rope))))
+        given = tuple(map(self.gathered, (narrow_query, narrow, self.linear(x, rope))))
+        if {"mla_up_proj", "core_attn"} <= self.again:
+            return checkpoint(lambda *three: self.core(*made(*three)), *given, use_reentrant=False)
+        return self.read("mla_up_proj", made, given, lambda three: self.run("core_attn", self.core, *three))
 
     def activated(self, gate, up):
+        if self.gated and self.fused_gate:
+            return Kernel.apply(lambda g, u: functional.silu(g) * u, (0, 1), gate, up)
         return functional.silu(gate) * up if self.gated else functional.gelu(up)
 
-    def mlp(self, x):
-        ffn = self.ffn // self.tp
-        gate, up = self.linear(x, ffn) if self.gated else None, self.linear(x, ffn)
+    def mlp(self, x, width=None):
+        ffn = (width or self.ffn) // self.tp
+        *gates, up = self.wide(x, [ffn, ffn] if self.gated else [ffn])
+        gate = gates[0] if gates else None
         if "mlp_act" not in self.again:
-            return self.linear(self.activated(gate, up), self.hidden)
+            return self.product(self.activated(gate, up), self.hidden)
         weight = self.weight(self.hidden, ffn)
         return checkpoint(lambda g, u: functional.linear(self.activated(g, u), weight), gate, up, use_reentrant=False)
 
@@ -151,12 +261,30 @@ class Layer:
         weighted = made * share[:, None].to(self.dtype)
         return torch.zeros_like(tokens).index_add(0, order // self.topk, weighted).view_as(x)
 
+    def fused_moe(self, x):
+        """Experts of one rank of ep as Megatron-Core runs them: routing, moving and activation are one kernel each."""
+        tokens = x.reshape(-1, self.hidden)
+        count, local = len(tokens) * self.topk, self.experts // self.ep
+        scores = self.linear(tokens, self.experts).to(torch.float32).softmax(-1)
+        places = torch.arange(count, dtype=torch.int32).reshape(-1, self.topk)
+        shares = Kernel.apply(lambda given: given[:, : self.topk].clone(), (), scores)
+        copies = Kernel.apply(lambda given, _: given.repeat(self.topk, 1), (1,), tokens, places)
+        received = Kernel.apply(torch.clone, (), copies)
+        weights = Kernel.apply(lambda given: given.reshape(-1).clone(), (), shares)
+        made = []
+        for part, share in zip(received.chunk(local), weights.chunk(local), strict=True):
+            gate, up = self.wide(part, [self.ffn, self.ffn])
+            made.append(self.read("moe_act", weighted, (gate, up, share), lambda given: self.product(given, self.hidden)))
+        returned = Kernel.apply(torch.clone, (), torch.cat(made))
+        routed = Kernel.apply(lambda given, _: given[: len(tokens)].clone(), (1,), returned, places).view_as(x)
+        return routed + self.run("shared_experts", lambda given: self.mlp(given, self.shared), x) if self.shared else routed
+
     def block(self, x, name, function):
         """Norm, gather, block, scatter and residual."""
 
         late = name == "attn" and self.latent is not None
-        entered = self.normed(x) if late else self.gathered(self.normed(x))
-        made = self.run(name, function, entered)
+        entered = (lambda given: given) if late else self.gathered
+        made = self.read("layernorm", self.normed, (x,), lambda given: self.run(name, function, entered(given)))
         return x + (Scatter.apply(made, self.tp) if self.tp > 1 else made)
 
     def forward(self, x):
@@ -164,19 +292,26 @@ class Layer:
 
     def blocks(self, x):
         mid = self.block(x, "attn", self.attention)
-        return self.block(mid, "moe", self.moe) if self.experts else self.block(mid, "mlp", self.mlp)
+        if not self.experts:
+            return self.block(mid, "mlp", self.mlp)
+        return self.block(mid, "moe", self.fused_moe if self.fused_gate else self.moe)
+
+
+def weighted(gate, up, share):
+    """The gated activation of experts, weighted: one kernel that keeps what it reads."""
+    return Kernel.apply(lambda g, u, w: (functional.silu(g) * u * w[:, None]).to(g.dtype), (0, 1, 2), gate, up, share)
 
 
 def kept_bytes(layer, function=None):
     """Bytes that autograd keeps of a layer beside its parameters: each storage once, scalars and booleans left out."""
-    found, given = {}, []
+    kept, weights = [], set()
 
     def pack(tensor):
-        leaf = tensor.is_leaf and tensor.requires_grad
         whole = tensor._base if tensor._base is not None else tensor
-        if tensor.dim() and not (leaf or (whole.is_leaf and whole.requires_grad)) and tensor.dtype != torch.bool:
-            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        given.append(tensor)
+        if any(t.is_leaf and t.requires_grad for t in (tensor, whole)):
+            weights.add(tensor.untyped_storage()._cdata)
+        elif tensor.dim() and tensor.dtype != torch.bool:
+            kept.append(tensor)
         return tensor
 
     stream = torch.randn(layer.batch, layer.seq // (layer.tp * layer.cp), layer.hidden, dtype=layer.dtype)
@@ -185,7 +320,8 @@ def kept_bytes(layer, function=None):
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         out = (function or layer.forward)(stream)
     del out
-    return sum(found.values())
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in kept}
+    return sum(size for place, size in storages.items() if place not in weights)
 
 
 def head_bytes(layer, vocab):

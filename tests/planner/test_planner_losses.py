@@ -42,13 +42,13 @@ def test_the_logits_of_one_piece_are_there(pieces, tp, cp):
 def test_what_the_pieces_add_up_stands_beside_their_logits():
     whole, cut = priced(recompute="full"), priced(2, recompute="full")
     added = memory(cut)["buffers_bytes"] - memory(whole)["buffers_bytes"]
-    assert added == VOCAB * HIDDEN * 2 + SEQ * HIDDEN * 2
+    assert added == VOCAB * HIDDEN * 2 + SEQ * HIDDEN * 4
 
 
 def test_a_frozen_head_has_no_gradient_to_add_up():
     rest = {"recompute": "full", "freeze": ("head",)}
     whole, cut = priced(**rest), priced(2, **rest)
-    assert memory(cut)["buffers_bytes"] - memory(whole)["buffers_bytes"] == SEQ * HIDDEN * 2
+    assert memory(cut)["buffers_bytes"] - memory(whole)["buffers_bytes"] == SEQ * HIDDEN * 4
 
 
 def test_a_schedule_that_keeps_all_logits_has_none_of_them_left():
