@@ -49,8 +49,11 @@ def machine_of(layer, precision, modules=()):
     """Plain torch: nothing fused but what the layer fuses."""
     stack = load_stack("pytorch-fsdp2")
     eager = {"fused_gate": layer.fused_gate, "fused_norms": False, "keeps_gathered_inputs": True}
+    kept = {"keeps_quantised_inputs": layer.recipe != "as read"}
     score = {"fused_attention": layer.fused, "score_saved_bytes": SCORE_WIDTH}
-    return SimpleNamespace(precision=PRECISIONS[precision], stack=replace(stack, selective_modules=modules, **eager, **score))
+    return SimpleNamespace(
+        precision=PRECISIONS[precision], stack=replace(stack, selective_modules=modules, **eager, **kept, **score)
+    )
 
 
 def keys_of(layer):

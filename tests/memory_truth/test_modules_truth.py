@@ -86,6 +86,13 @@ def test_products_keep_their_inputs_quantised(kind, precision):
     same(layer_of(kind | WIDE, recipe=precision), precision)
 
 
+@pytest.mark.parametrize("kind", [LLAMA, SHARED], ids=["dense", "shared"])
+def test_products_that_cast_again_keep_16_bits(kind):
+    layer = layer_of(kind | WIDE, recipe="as read")
+    same(layer, "fp8-tensorwise")
+    assert counted(layer, "fp8-tensorwise") == counted(replace(layer, recipe=None), "bf16")
+
+
 @pytest.mark.parametrize("fused_gate", [True, False])
 def test_sinks_keep_nothing_more(fused_gate):
     layer = layer_of(LLAMA | {"fused_gate": fused_gate, "sinks": True})

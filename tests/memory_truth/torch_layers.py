@@ -105,7 +105,12 @@ def in_4_bits(x):
     return torch.ones(x.numel() // 2, dtype=torch.uint8), torch.ones(x.numel() // 16, dtype=torch.float8_e4m3fn)
 
 
-RECIPES = {"fp8-tensorwise": by_tensor, "fp8-blockwise": by_tiles, "mxfp8": by_blocks, "nvfp4": in_4_bits}
+def as_read(x):
+    """The input in 16 bits, to be cast once more in the backward pass (torchao)."""
+    return (x,)
+
+
+RECIPES = {"fp8-tensorwise": by_tensor, "fp8-blockwise": by_tiles, "mxfp8": by_blocks, "nvfp4": in_4_bits, "as read": as_read}
 
 
 @dataclass(frozen=True, kw_only=True)
