@@ -50,6 +50,10 @@ EAGER_OTHERWISE = 14e9
 bytes a clock on either generation. From backward passes of one layer of 16 heads of 2,048 tokens, eight sequences in fp32, on
 A100 80 GB and GH200 (eth-easl/sailor, sailor_planner/profiles/OPT-350); on V100 and A100 40 GB memory is the tighter bound."""
 
+ROW_ALIGNMENT = 16
+"""Bytes that rows of the operands of batched products must be a multiple of to be loaded for matrix units (cuBLAS documentation,
+tensor core restrictions); else the products run on vector units. Heads of 108 or 150 in 16 bits are not."""
+
 VECTOR_SHARE = 1.0 / 44.0
 """Rate of a selective scan over the dense 16-bit peak of matrix units. The fp32 peak of vector units is 1/16 of it (A100 19.5
 of 312, H100 67 of 989 TFLOP/s); of the nine FLOPs a state element one is an exponential, at 16 a clock and multiprocessor where
@@ -238,9 +242,13 @@ def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machin
     batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
     stack, width = machine.stack, float(machine.precision.activation_bytes)
     keys, groups = sizes.whole(shape.keys), batch * heads
+    lines_up = np.all([size * width % ROW_ALIGNMENT == 0 for size in (qk_dim, v_dim, keys)], axis=0)
 
     def product(m: FloatArray, n: FloatArray, k: FloatArray) -> FloatArray:
-        return gemm_s(machine.fit, machine.whole, m, n, k, groups, width, width)
+        fast = gemm_s(machine.fit, machine.whole, m, n, k, groups, width, width)
+        if lines_up.all():
+            return fast
+        return np.where(lines_up, fast, gemm_s(machine.fit, _vector_rates(machine), m, n, k, groups, width, width))
 
     forward = product(queries, keys, qk_dim) + product(queries, v_dim, keys)
     scores = groups * queries * keys * width / SCORE_WIDTH
@@ -250,6 +258,12 @@ def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machin
     return OperatorTime(
         forward_s=forward + passes.forward_s, backward_s=backward + passes.backward_s, hbm_bytes=passes.hbm_bytes
     )
+
+
+def _vector_rates(machine: Machine) -> DeviceRates:
+    """Rates of products that matrix units cannot load: those of vector units, in fp32."""
+    known = "fp32" in machine.fit.precision_speedup
+    return precision_rates(machine.fit, machine.plain, "fp32") if known else machine.plain
 
 
 def _in_passes(machine: Machine) -> Machine:
