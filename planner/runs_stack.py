@@ -96,7 +96,7 @@ def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ..
     if found is None:
         found = _by_sharding(row)
         notes = (f"stack={found}",)
-    stack, switches = switched(load_stack(found), row)
+    stack, switches = switched(_with_optimizer(load_stack(found), row), row)
     named = NO_FLASH.search(row.notes)
     without = device.arch.lower() == "volta" or (named is not None and named.group(1).lower() in row.model.lower())
     if stack.fused_attention and without:
@@ -105,6 +105,15 @@ def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ..
         stack = replace(stack, **{name: getattr(old, name) for name in names})
         notes += ("attention=unfused",)
     return stack, notes + switches
+
+
+def _with_optimizer(stack: StackProfile, row: RunRow) -> StackProfile:
+    """The profile with what a named optimizer of DeepSpeed does to gradients."""
+    if "bf16optimizer" not in row.zero_or_fsdp.lower():
+        return stack
+    own = load_stack("megatron-deepspeed-bf16")
+    names = ("grad_bytes", "weight_gradient_bytes", "accumulation_bytes", "zero1_reduces_whole")
+    return replace(stack, **{name: getattr(own, name) for name in names})
 
 
 def _by_sharding(row: RunRow) -> str:

@@ -1,8 +1,9 @@
 """Time of one operator on one rank, forward and backward, for all keys at once.
 
-    product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's, whose fp32
-                 result is read and written (a frozen weight has none); low precision adds casts of 3 (forward) and 4
-                 (backward) bytes an element, of which the weight's gradient needs the transposed copy
+    product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's (a frozen
+                 weight has none), whose result is added to fp32 gradients, or written and added by a pass of its own; low
+                 precision adds casts of 3 (forward) and 4 (backward) bytes an element, of which the weight's gradient needs
+                 the transposed copy
     attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores; windows that
                  are chunks are sequences of their own, and so are packed documents (fused only: L tokens each)
     scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
@@ -34,9 +35,6 @@ from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.stacks import StackProfile
 
-ACCUMULATED_GRADIENT_BYTES = 8.0
-"""An fp32 main gradient is read and written by the product that makes it."""
-
 CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
 """Traffic of quantising an operand below 16 bits: read 2 and write 1, and a transposed copy backward (Transformer Engine)."""
 
@@ -51,7 +49,7 @@ bytes a clock on either generation. From backward passes of one layer of 16 head
 A100 80 GB and GH200 (eth-easl/sailor, sailor_planner/profiles/OPT-350); on V100 and A100 40 GB memory is the tighter bound."""
 
 ROW_ALIGNMENT = 16
-"""Bytes that rows of the operands of batched products must be a multiple of to be loaded for matrix units (cuBLAS documentation,
+"""Bytes that rows of operands of batched products must be a multiple of to be loaded for matrix units (cuBLAS documentation,
 tensor core restrictions); else the products run on vector units. Heads of 108 or 150 in 16 bits are not."""
 
 VECTOR_SHARE = 1.0 / 44.0
@@ -181,8 +179,12 @@ def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Ma
     fit = machine.fit
     forward = gemm_s(fit, rates, m, n, k, groups, width, out)
     backward = gemm_s(fit, rates, m, k, n, groups, width, out)
-    weight = gemm_s(fit, rates, n, k, m, groups, width, ACCUMULATED_GRADIENT_BYTES) if operator.trains else np.zeros(1)
-    products, accumulated = (3, ACCUMULATED_GRADIENT_BYTES) if operator.trains else (2, 0.0)
+    weight, products, accumulated = np.zeros(1), 2, 0.0
+    if operator.trains:
+        written, added = machine.stack.weight_gradient_bytes, machine.stack.accumulation_bytes
+        weight = gemm_s(fit, rates, n, k, m, groups, width, written)
+        weight = weight + memory_bound_s(fit, machine.plain, added * groups * k * n)
+        products, accumulated = 3, written + added
     moved = groups * (products * width * (m * k + k * n + m * n) + out * m * (n + k) + accumulated * k * n)
     if low:
         operands = groups * m * (k + n)

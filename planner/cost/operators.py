@@ -45,7 +45,8 @@ OPERATORS_A_LAYER = 11.0
 additions."""
 
 HOST_NORM = 4.0
-"""Launching and running kernels overlap; the norm joins them (1 would add, infinity take the larger)."""
+"""Launching and running kernels overlap; the norm joins them (1 would add, infinity take the larger); where launches
+block it is 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,14 +187,15 @@ def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, m
     ]
 
 
-def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: Machine) -> FloatArray:
-    """Share of a collective that the stack does not even try to hide.
+def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: Machine, way: int) -> FloatArray:
+    """Share of a collective that the stack does not even try to hide, forward (way 0) or backward (1).
 
-    Overlap of tp needs sequence parallelism; of cp a ring, whose steps a core goes through one by one.
+    Without sequence parallelism tp reduces gradients of inputs while gradients of weights are made, or hides nothing; cp needs
+    a ring, whose steps a core goes through one by one.
     """
     stack = machine.stack
     if collective.axis == "tp":
-        return np.where(keys.sp > 0, stack.tp_exposed, 1.0)
+        return np.where(keys.sp > 0, stack.tp_exposed, stack.tp_exposed_unsequenced if way else 1.0)
     if collective.axis == "cp":
         return np.where(keys.cp_comm == RING, 0.0, 1.0)
     return np.full(len(keys), stack.ep_exposed)
@@ -253,8 +255,8 @@ def _exchange(
         priced = network.in_layer(collective)
         each = priced.time_s
         axis = LAYER_AXES.index(collective.axis)
-        share = 1.0 - exposed_fraction(collective, keys, machine)
         for way, count in enumerate((collective.forward, collective.backward)):
+            share = 1.0 - exposed_fraction(collective, keys, machine, way)
             total[way][:, axis] += each * count
             wanted[way][:, axis] += each * count * share
             outside[way][:, axis] += priced.network_s * count
@@ -321,7 +323,8 @@ def _host_s(unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisatio
     kernels = stack.kernels_per_layer * _operators_of(unit) / OPERATORS_A_LAYER
     kernels = kernels + routed * stack.moe_kernels_per_layer + further
     launch = kernels * stack.host_s_per_kernel * machine.site.host
-    excess = (busy**HOST_NORM + launch**HOST_NORM) ** (1.0 / HOST_NORM) - busy
+    norm = 1.0 if stack.launches_block else HOST_NORM
+    excess = (busy**norm + launch**norm) ** (1.0 / norm) - busy
     return np.asarray(excess + routed * synchronisation_s * machine.site.host)
 
 

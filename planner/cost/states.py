@@ -9,7 +9,8 @@ trained (all, without adapters and frozen modules), and the group sizes
                   gradients    g·(D' + E'), / z and / y from ZeRO 2 where they are reduced after every micro-batch
                   optimizer    o·(D' + E'), / z and / y from ZeRO 1
     exchange      ZeRO 0       all-reduce of g·D' over dp·cp ranks, of g·E' over edp ranks
-                  ZeRO 1, 2    reduce-scatter of g, all-gather of p, of D' and E', over z and y
+                  ZeRO 1, 2    reduce-scatter of g, all-gather of p, of D' and E', over z and y; where the stack reduces whole
+                               gradients under ZeRO 1, the all-reduce of ZeRO 0 and that all-gather
                   ZeRO 3       all-gather of p of D and E for each pass, reduce-scatter of g of D' and E'
                   replicas     all-reduce of the shards over dp_replicate ranks
     update        (a·(D'/z + E'/y) + b·(D' + E')) / memory bandwidth
@@ -217,14 +218,16 @@ def state_exchanges(batch: PlanBatch, h: Held, problem: Problem) -> list[StateEx
     dense_shards, expert_shards = h.dense_shards[:, 0], h.expert_shards[:, 0]
     pieces = np.where(every_pass(batch, problem.stack)[:, None], h.units, 1.0)
     across, whole = sharded * (replicas > 1), (zero >= 3)[:, None]
+    in_parts = sharded * ((zero > 1) | (not problem.stack.zero1_reduces_whole))
+    in_whole, across = 1 - in_parts, across * in_parts
     dense, expert = h.trained_dense, h.trained_expert
     gathered, expert_gathered = np.where(whole, h.dense, dense), np.where(whole, h.expert, expert)
     inner, expert_inner = dense_shards * dense_stride, expert_shards * expert_stride
     rows = (
-        ("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * dense, 1 - sharded, "reduce"),
-        ("expert gradients", "all_reduce", batch.edp, expert_stride, grad * expert, 1 - sharded, "reduce"),
-        ("gradients", "reduce_scatter", dense_shards, dense_stride, grad * dense, sharded, "reduce"),
-        ("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * expert, sharded, "reduce"),
+        ("gradients", "all_reduce", batch.dp * batch.cp, dense_stride, grad * dense, in_whole, "reduce"),
+        ("expert gradients", "all_reduce", batch.edp, expert_stride, grad * expert, in_whole, "reduce"),
+        ("gradients", "reduce_scatter", dense_shards, dense_stride, grad * dense, in_parts, "reduce"),
+        ("expert gradients", "reduce_scatter", expert_shards, expert_stride, grad * expert, in_parts, "reduce"),
         ("parameters", "all_gather", dense_shards, dense_stride, width * gathered, sharded, "gather"),
         ("expert parameters", "all_gather", expert_shards, expert_stride, width * expert_gathered, sharded, "gather"),
         ("gradients", "all_reduce", replicas, inner, grad * dense / h.dense_shards, across, "reduce"),

@@ -30,6 +30,7 @@ class StackProfile:
         kernels_per_layer: kernels launched by one forward pass of a dense layer.
         moe_kernels_per_layer: kernels a routed layer adds.
         host_s_per_kernel: time the host needs to launch one kernel.
+        launches_block: whether the host waits for each kernel (CUDA_LAUNCH_BLOCKING), so that launching overlaps with nothing.
         elementwise_factor: memory traffic of elementwise operators relative to fully fused kernels.
         score_bytes_forward, score_bytes_backward: traffic per attention score where attention is not fused.
         score_saved_bytes: bytes kept per attention score where attention is not fused.
@@ -44,6 +45,7 @@ class StackProfile:
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
         gathers_quantised: whether inputs of products are quantised before tensor-parallel ranks gather them.
+        tp_exposed_unsequenced: the same of the backward pass without sequence parallelism; all of its forward pass is exposed.
         cp_hidden: fraction of the attention time that hides context-parallel exchange.
         p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
         p2p_scattered: without sequence parallelism every tensor-parallel rank sends its part of the activations between stages,
@@ -70,6 +72,9 @@ class StackProfile:
         communicators_beside: communicators a rank uses beside one an axis in use (all ranks, pairs of pipeline ranks).
         allocator_slack: reserved over allocated memory, minus one.
         grad_bytes: bytes of a gradient where the user names none.
+        weight_gradient_bytes: traffic a parameter of the result of the product that makes its gradient.
+        accumulation_bytes: traffic a parameter of adding a micro-batch's gradient, where the product does not.
+        zero1_reduces_whole: whether gradients are all-reduced though their states are sharded by ZeRO-1.
         zero_stage: ZeRO stage where the user names none.
         bucket_bytes: communication buffers of gradient reduction.
         offload_moves_gradients: whether gradients go to the host as they are reduced, where the optimizer is offloaded.
@@ -88,6 +93,7 @@ class StackProfile:
     kernels_per_layer: float
     moe_kernels_per_layer: float
     host_s_per_kernel: float
+    launches_block: bool
     elementwise_factor: float
     score_bytes_forward: float
     score_bytes_backward: float
@@ -102,6 +108,7 @@ class StackProfile:
     frozen_8bit: bool
     keeps_both_gradients: bool
     tp_exposed: float
+    tp_exposed_unsequenced: float
     ep_exposed: float
     gathers_quantised: bool
     cp_hidden: float
@@ -134,6 +141,9 @@ class StackProfile:
     communicators_beside: int
     allocator_slack: float
     grad_bytes: int
+    weight_gradient_bytes: float
+    accumulation_bytes: float
+    zero1_reduces_whole: bool
     zero_stage: int
     bucket_bytes: int
     sequence_parallel: bool
@@ -167,6 +177,7 @@ REMAINDER = 2
 FRACTIONS = frozenset(
     {
         "tp_exposed",
+        "tp_exposed_unsequenced",
         "ep_exposed",
         "cp_hidden",
         "p2p_exposed",
@@ -197,6 +208,11 @@ ADDED: Mapping[str, Any] = {
     "deepep_multiprocessors": 20,
     "hybridep_multiprocessors": 16,
     "offload_moves_gradients": False,
+    "tp_exposed_unsequenced": 1.0,
+    "launches_block": False,
+    "weight_gradient_bytes": 8.0,
+    "accumulation_bytes": 0.0,
+    "zero1_reduces_whole": False,
 }
 """What holds for profiles saved before a field was added."""
 

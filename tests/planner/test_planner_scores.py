@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shardwright.hardware.kernels import DeviceRates, gemm_s, load_fit, precision_rates
+from shardwright.models.catalog import load_model, model_from_dict
 from shardwright.planner.axes.sharding import LocalSizes, unique_keys
 from shardwright.planner.cost.compute import EAGER_BYTES_PER_S_PER_SM, machine_of, operator_times
 from shardwright.planner.estimation import estimate_problem
@@ -82,3 +83,18 @@ def test_slow_units_wait_less_for_their_operands():
     assert share(whole, 4.0, 8192.0) > 0.85
     assert share(whole, 4.0, 8192.0) > share(half, 2.0, 8192.0) + 0.05
     assert share(whole, 4.0, 64.0) > 2.0 * share(half, 2.0, 64.0)
+
+
+def core_of_heads(size, precision="bf16"):
+    """Both passes of a core with heads of such a size."""
+    spec = load_model("gpt2").spec
+    graph = model_from_dict(replace(spec, hidden=12 * size, head_dim=size, ffn=48 * size).to_dict())
+    options = PricingOptions(precision=precision, stack="megatron-2021")
+    return core_s(build_problem(graph, "dgx-a100-80g:1x1", seq_len=1024, global_batch=8, options=options))
+
+
+def test_heads_whose_rows_do_not_line_up_run_on_vector_units():
+    assert (core_of_heads(108) > 2.0 * core_of_heads(112)).all()
+    assert (core_of_heads(150) > 2.0 * core_of_heads(152)).all()
+    assert core_of_heads(104) == pytest.approx(core_of_heads(112), rel=0.1)
+    assert (core_of_heads(108, "tf32") < 1.1 * core_of_heads(112, "tf32")).all()
