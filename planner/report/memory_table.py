@@ -23,6 +23,7 @@ PARTS = {
     "buffers_bytes": "buffers",
     "reserve_bytes": "reserve",
 }
+NAMES = {"optimizer_bytes": "optimizer states"}
 BAR = 7
 
 
@@ -39,7 +40,8 @@ def memory_parts(estimate: Mapping[str, Any]) -> list[Any]:
             words.gib(memory["capacity_bytes"]),
             words.bar(memory["total_bytes"] / memory["capacity_bytes"], BAR),
         )
-    return [shown, paragraph(_peak(estimate["memory"])), *stage_parts(estimate)]
+    fullest = estimate["stages"][estimate["memory"]["peak_stage"]]["memory"]
+    return [shown, paragraph(_peak(estimate["memory"])), paragraph(_largest(fullest)), *stage_parts(estimate)]
 
 
 def _alike(stages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -61,6 +63,18 @@ def _span(stages: Sequence[Mapping[str, Any]]) -> str:
 
 def _layers(stages: Sequence[Mapping[str, Any]]) -> str:
     return str(layers_of(stages[0])) + (" each" if len(stages) > 1 else "")
+
+
+def _largest(memory: Mapping[str, Any]) -> str:
+    """The part that dominates a stage, and the next one."""
+    first, second = sorted(PARTS, key=lambda part: -memory[part])[:2]
+    share = words.percent(memory[first] / memory["total_bytes"], 0)
+    most, next_most = (f"{_name(part)} {words.gib(memory[part])} GiB" for part in (first, second))
+    return f"what dominates it: {most} ({share}), then {next_most}"
+
+
+def _name(part: str) -> str:
+    return NAMES.get(part, part.removesuffix("_bytes"))
 
 
 def _peak(memory: Mapping[str, Any]) -> str:
