@@ -74,7 +74,11 @@ class Optimizer:
 
     def state_bytes(self, precision: Precision) -> float:
         """Bytes of state per parameter; an fp32 parameter is its own master copy."""
-        return self.moment_bytes + (self.master_bytes if precision.parameter_bytes < 4 else 0)
+        return self.moment_bytes + self.state_master_bytes(precision)
+
+    def state_master_bytes(self, precision: Precision) -> int:
+        """Bytes of the master copy of a parameter; 0 where the parameter is its own."""
+        return self.master_bytes if precision.parameter_bytes < 4 else 0
 
 
 def _precisions() -> dict[str, Precision]:

@@ -8,6 +8,7 @@ trained (all, without adapters and frozen modules), and the group sizes
     bytes         parameters   p·(D + E), / z and / y under ZeRO 3 (arXiv 1910.02054)
                   gradients    g·(D' + E'), / z and / y from ZeRO 2 where they are reduced after every micro-batch
                   optimizer    o·(D' + E'), / z and / y from ZeRO 1
+                  where ZeRO 3 shards fp32 parameters (`fp32_shards`) they are the master: 4 for p and p + 2 less for o
     exchange      ZeRO 0       all-reduce of g·D' over dp·cp ranks, of g·E' over edp ranks
                   ZeRO 1, 2    reduce-scatter of g, all-gather of p, of D' and E', over z and y; where the stack reduces whole
                                gradients under ZeRO 1, the all-reduce of ZeRO 0 and that all-gather
@@ -139,7 +140,9 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
     trained_share = h.trained_dense / h.dense_shards + h.trained_expert / h.expert_shards
     width = job.precision.parameter_bytes
     state = stack.optimizer_bytes(job.optimizer, job.precision)
-    parameters = width * np.where(zero >= 3, sharded, own) - _saved_by_quantising(batch, h, problem)
+    doubled = np.where(zero >= 3, stack.doubled_bytes(job.optimizer, job.precision), 0.0)
+    wider = np.where(doubled > 0, job.optimizer.master_bytes - width, 0.0)  # the parameter is its master
+    parameters = width * np.where(zero >= 3, sharded, own) + wider * trained_share - _saved_by_quantising(batch, h, problem)
     reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
@@ -157,7 +160,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
     return StateTables(
         parameters_bytes=parameters,
         gradients_bytes=_held_gradient_bytes(problem) * np.where(reduced, trained_share, trained),
-        optimizer_bytes=state * np.where(zero >= 1, trained_share, trained),
+        optimizer_bytes=(state - doubled - wider) * np.where(zero >= 1, trained_share, trained),
         buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],

@@ -107,7 +107,8 @@ def more_nodes(problem: Problem, fix: Mapping[str, str]) -> list[Remedy]:
 def least_state_bytes(problem: Problem) -> float:
     """Parameters and optimizer states of the whole model, sharded over everything."""
     job = problem.job
-    state = problem.stack.optimizer_bytes(job.optimizer, job.precision)
+    stack = problem.stack
+    state = stack.optimizer_bytes(job.optimizer, job.precision) - stack.doubled_bytes(job.optimizer, job.precision)
     if job.frozen:
         return job.precision.parameter_bytes * job.graph.parameters + state * job.trained.trainable_parameters
     return float(job.graph.parameters * (job.precision.parameter_bytes + state))

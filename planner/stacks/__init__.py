@@ -66,6 +66,7 @@ class StackProfile:
         optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
         optimizer_scratch_bytes: memory an optimizer keeps per parameter besides its states, sharded as they are.
         master_remainders: whether of the fp32 master of a bf16 parameter only the 16 bits that the parameter lacks are held.
+        fp32_shards: whether full sharding shards fp32 parameters, cast as they are gathered, so that no other master is held.
         logit_bytes: memory traffic per logit of the loss, forward and backward.
         logit_saved_bytes: bytes per logit held at the peak of the loss.
         context_bytes, nccl_bytes_per_group: memory that the driver and each communicator take.
@@ -134,6 +135,7 @@ class StackProfile:
     optimizer_bytes_per_parameter: float
     optimizer_scratch_bytes: float
     master_remainders: bool
+    fp32_shards: bool
     logit_bytes: float
     logit_saved_bytes: float
     context_bytes: int
@@ -170,6 +172,10 @@ class StackProfile:
         less = optimizer.master_bytes - REMAINDER if remainder else 0
         return optimizer.state_bytes(precision) - less + self.optimizer_scratch_bytes
 
+    def doubled_bytes(self, optimizer: Optimizer, precision: Precision) -> float:
+        """Bytes per trained parameter that full sharding holds less: its fp32 shard is parameter and master in one."""
+        return float(precision.parameter_bytes) if self.fp32_shards and optimizer.state_master_bytes(precision) else 0.0
+
 
 REMAINDER = 2
 """Bytes of an fp32 number that bf16 leaves out."""
@@ -200,6 +206,7 @@ ADDED: Mapping[str, Any] = {
     "gathers_quantised": False,
     "communicators_beside": 0,
     "master_remainders": False,
+    "fp32_shards": False,
     "keeps_quantised_inputs": True,
     "gather_copy_bytes": 0.0,
     "reduce_copy_bytes": 0.0,

@@ -101,6 +101,7 @@ def state_facts(problem: Problem, levels: tuple[tuple[int, ...], ...]) -> StateF
         gradient_bytes=grad,
         optimizer_bytes=stack.optimizer_bytes(job.optimizer, job.precision),
         held_gradient_bytes=grad + both,
+        doubled_bytes=stack.doubled_bytes(job.optimizer, job.precision),
         sharded_traffic=stack.optimizer_bytes_per_sharded_parameter,
         traffic=stack.optimizer_bytes_per_parameter,
         bucket_bytes=max(width * layer, 1.0),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardwright.models.dims import MADE_OF
 from shardwright.planner.axes.sharding import LocalSizes
+from shardwright.planner.plans import IntArray
 
 Floats = NDArray[np.float64]
 
@@ -43,6 +44,14 @@ class SplitSizes(LocalSizes):
         for name in dims:
             total = total * self.dim(name)
         return total
+
+    def loss_pieces(self) -> IntArray:
+        """Head and loss take a micro-batch in one piece."""
+        return np.ones(self._count, dtype=np.int64)
+
+    def of_a_loss_piece(self) -> LocalSizes:
+        """The sizes themselves."""
+        return self
 
     def whole(self, name: str) -> Floats:
         """Size of a dim, not divided."""

@@ -63,6 +63,7 @@ class StateFacts:
     Attributes:
         parameter_bytes, gradient_bytes, optimizer_bytes: an element.
         held_gradient_bytes: of gradients kept, an element.
+        doubled_bytes: that fully sharded parameters hold less, an element.
         sharded_traffic, traffic: memory traffic of the update, bytes an element of sharded states and of parameters.
         bucket_bytes: of a message of many parameters.
         levels: levels that each axis allows.
@@ -72,6 +73,7 @@ class StateFacts:
     gradient_bytes: float
     optimizer_bytes: float
     held_gradient_bytes: float
+    doubled_bytes: float
     sharded_traffic: float
     traffic: float
     bucket_bytes: float
@@ -96,7 +98,8 @@ def held(links: MeshLinks, codes: Codes, elements: Floats, trained: Floats, fact
     whole, own = elements[strategy], trained[strategy]
     fully = np.where(levels == FULLY, size, 1.0).prod(axis=1)
     sharded = np.where(levels >= STATES, size, 1.0).prod(axis=1)
-    states = facts.parameter_bytes * whole / fully + facts.held_gradient_bytes * own / fully
+    held_bytes = facts.held_gradient_bytes - facts.doubled_bytes * (fully > 1)
+    states = facts.parameter_bytes * whole / fully + held_bytes * own / fully
     kinds, kind = np.unique(np.concatenate([levels, seen.astype(np.int8)], axis=1), axis=0, return_inverse=True)
     each = [_exchange(links, tuple(row[: len(size)]), tuple(row[len(size) :] > 0), facts) for row in kinds]
     gather, once, reduce, reduce_once = np.array(each).reshape(len(kinds), 4)[kind.reshape(-1)].T
