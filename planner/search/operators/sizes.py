@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.models.dims import MADE_OF
+from shardwright.models.graph import TensorSpec
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.plans import IntArray
 
@@ -48,6 +49,10 @@ class SplitSizes(LocalSizes):
     def loss_pieces(self) -> IntArray:
         """Head and loss take a micro-batch in one piece."""
         return np.ones(self._count, dtype=np.int64)
+
+    def elements(self, tensor: TensorSpec) -> Floats:
+        """Elements of a tensor on a rank; tokens travel to experts once a chosen expert."""
+        return self.product(tensor.dims)
 
     def of_a_loss_piece(self) -> LocalSizes:
         """The sizes themselves."""
