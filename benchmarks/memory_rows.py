@@ -141,9 +141,8 @@ def main() -> None:
     made = pairs(found)
     both = sum(pair.refused and pair.accepted for pair in made)
     refused, accepted = sum(pair.refused for pair in made), sum(pair.accepted for pair in made)
-    print(
-        f"pairs of complete runs: {refused} refused at {SMALLER:g}, {accepted} accepted at {LARGER:g}, {both} both, of {len(made)}"
-    )
+    verdicts = f"{refused} refused at {SMALLER:g}, {accepted} accepted at {LARGER:g}, {both} both"
+    print(f"pairs of complete runs: {verdicts}, of {len(made)}")
     if given.rows:
         for peak in sorted((p for p in found if p.error is not None), key=lambda p: -abs(p.error or 0.0)):
             print(f"{peak.row.id:<32}{peak.row.peak_mem_gib:>8}{peak.predicted_gib:9.2f}{100 * (peak.error or 0.0):8.1f}")
