@@ -159,7 +159,25 @@ def _whole_graph(stack: StackProfile) -> dict[str, Any]:
 def _router_graph(_stack: StackProfile) -> dict[str, Any]:
     """Router and preprocessing are replayed as a graph: about half of the host's part of a routed layer stays."""
     base = load_stack("megatron-core")
-    return {"moe_host_forward_s": base.moe_host_forward_s / 2, "moe_host_backward_s": base.moe_host_backward_s / 2}
+    halved = {name: getattr(base, name) / 2 for name in ("moe_host_forward_s", "moe_host_backward_s")}
+    return halved | _one_by_one()
+
+
+def _experts_outside(_stack: StackProfile) -> dict[str, Any]:
+    """No graph holds the experts: the host waits for the counts of rows, whatever the release can do."""
+    base = load_stack("megatron-core")
+    return {name: getattr(base, name) for name in ("moe_host_forward_s", "moe_host_backward_s")} | _one_by_one()
+
+
+def _one_by_one() -> dict[str, Any]:
+    """Products of experts outside graphs start one by one."""
+    base = load_stack("megatron-core")
+    return {name: getattr(base, name) for name in ("moe_launch_s", "fused_experts")}
+
+
+def _padded_to_capacity(_stack: StackProfile) -> dict[str, Any]:
+    """Experts take as many rows as their capacity says, so that nobody waits for counts."""
+    return {"moe_host_forward_s": 0.0, "moe_host_backward_s": 0.0}
 
 
 def _value(field: str, value: Any) -> Callable[[StackProfile], dict[str, Any]]:
@@ -168,8 +186,10 @@ def _value(field: str, value: Any) -> Callable[[StackProfile], dict[str, Any]]:
 
 SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
     (r"(?i)(^|[;,] *)eager\b", _eager),
+    (r"cuda_graph=(None:None|transformer_engine:)", _experts_outside),
     (r"cuda_graph=[a-z_]+:\[[^\]]*moe_router", _router_graph),
     (r"cuda_graph=(none:)?full_iteration", _whole_graph),
+    (r"(?i)\btoken-?drop\b", _padded_to_capacity),
     (r"(?i)TP_COMM_OVERLAP=(False|0)\b", _value("tp_exposed", BACKWARD_OVERLAP)),
     (r"(?i)TP_COMM_OVERLAP=(True|1)\b", _value("tp_exposed", 0.5)),
     (r"(?i)\bvanillaTP\b", _value("tp_exposed", 1.0)),
@@ -177,6 +197,7 @@ SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
     (r"(?i)FP8_DPA=(True|1)\b", _value("attention_backend", "fp8")),
     (r"dispatcher=deepep\b", _value("moe_dispatcher", "deepep")),
     (r"dispatcher=hybridep\b", _value("moe_dispatcher", "hybridep")),
+    (r"(?i)a2a_overlap=(False|None)", _value("ep_exposed", 1.0)),
     (r"(?i)a2a_overlap=True", _value("ep_exposed", 0.4)),
 )
 """Patterns of notes and what each says of the stack, later ones on top."""

@@ -162,6 +162,10 @@ class LocalSizes:
         made = self.product(tensor.dims)
         return made * self.copies() / self._dims["topk"] if set(tensor.dims) >= COPIES else made
 
+    def dispatched_by(self, kind: int) -> BoolArray:
+        """Whether rows reach experts of several ranks in a way (index into `MOE_DISPATCHERS`), [keys]."""
+        return np.asarray((self._keys.moe_dispatcher == kind) & (self._keys.ep > 1))
+
     def copies(self) -> FloatArray:
         """Rows a token of this rank that stand between it and its experts' rows, [keys].
 

@@ -30,6 +30,7 @@ from shardwright.models.dtypes import Precision
 from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
+from shardwright.planner.cost.experts import added_bytes
 from shardwright.planner.cost.losses import touches_logits
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
@@ -127,7 +128,7 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
 
 def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     """Time of one operator of a layer on one rank, at this site."""
-    time, factor = _modelled(operator, sizes, machine), machine.site.device
+    time, factor = _with_added(_modelled(operator, sizes, machine), operator, sizes, machine), machine.site.device
     pieces = sizes.loss_pieces()
     if touches_logits(operator) and (pieces > 1).any():
         time = _in_pieces(time, _modelled(operator, sizes.of_a_loss_piece(), machine), pieces)
@@ -147,6 +148,20 @@ def _in_pieces(whole: OperatorTime, piece: OperatorTime, pieces: IntArray) -> Op
         backward_s=np.where(cut, 0.0, whole.backward_s),
         hbm_bytes=np.where(cut, pieces * piece.hbm_bytes, whole.hbm_bytes),
         weight_s=np.where(cut, 0.0, weight),
+    )
+
+
+def _with_added(time: OperatorTime, operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+    """The time with what a stack moves beside a grouped product."""
+    added = added_bytes(operator, sizes, machine.stack, machine.precision)
+    if added is None:
+        return time
+    moved = _moved(machine, *added)
+    return OperatorTime(
+        forward_s=time.forward_s + moved.forward_s,
+        backward_s=time.backward_s + moved.backward_s,
+        hbm_bytes=time.hbm_bytes + moved.hbm_bytes,
+        weight_s=time.weight_s,
     )
 
 

@@ -2,12 +2,16 @@
 
     multiprocessors   kernels of DeepEP and HybridEP take some of the device's while they run: computing that hides s seconds of
                       them takes s·(taken / all) longer                                                 `sm_share`
+    launches          below 16 bits, products that start expert by expert come with small kernels (scales, casts, layouts)
+                      that take less than their launches: 8 forward and 12 backward an expert; a host that has waited for counts
+                      has queued nothing, so that they come on top                                      `launches_s`
     buffers           of DeepEP, for c = taken / 2 channels, of h values in 16 bits: over NVLink c·min(d, 8)·288·h, and over the
                       network c·(d / 8)·128·h, to send and to receive; of HybridEP, what all d ranks of a group may send, for
                       dispatch and for combine: 2·d·t·h                                                 `buffer_bytes`
 
 Rows that are copied, sent and received stand in memory as what the operators read and write (`activations.backward_bytes`).
-Sources: deepseek-ai/DeepEP csrc/config.hpp (size hints), deep_ep/buffer.py (configurations by ranks), branch hybrid-ep.
+Sources: NVIDIA/TransformerEngine pytorch/module/grouped_linear.py (counted), deepseek-ai/DeepEP csrc/config.hpp (size hints),
+deep_ep/buffer.py (configurations by ranks), branch hybrid-ep.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from shardwright.planner.stacks import StackProfile
 NVLINK_PEERS = 8
 NVLINK_TOKENS, NETWORK_TOKENS = 288.0, 128.0
 """Tokens that a channel of DeepEP may have on the way from a peer over NVLink, and from one over the network."""
+
+SMALL_KERNELS = (8.0, 12.0)
+"""Launches of an expert below 16 bits beside its products, forward (of two inputs) and backward (of two gradients)."""
 
 BESIDE_ROW = 2048.0
 """Bytes that DeepEP makes room for beside a row: places and weights of 128 experts, 128 scales."""
@@ -48,6 +55,14 @@ def multiprocessors(stack: StackProfile, keys: OperatorKeys) -> FloatArray:
 def sm_share(machine: Machine, keys: OperatorKeys) -> FloatArray:
     """Share of the device's multiprocessors that kernels of the dispatcher take from computing beside them, [keys]."""
     return np.minimum(multiprocessors(machine.stack, keys) / (machine.plain.sm_count or machine.fit.gemm.sm_count), 1.0)
+
+
+def launches_s(unit: LayerGraph, sizes: LocalSizes, machine: Machine) -> tuple[FloatArray, FloatArray]:
+    """Host time of launching the small kernels of a rank's experts, forward and backward, [keys]; 0 without experts."""
+    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes
+    experts = sizes.dim("experts", beside_tensor=False) if low and "experts" in unit.dims else np.zeros(1)
+    forward, backward = (experts * count * machine.stack.moe_launch_s * machine.site.host for count in SMALL_KERNELS)
+    return forward, backward
 
 
 def buffer_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, stack: StackProfile) -> FloatArray:

@@ -58,9 +58,11 @@ class StackProfile:
             that of a reduction, where every pass exchanges sharded states.
         moe_dispatcher: how tokens reach their experts where a plan does not say.
         moe_dispatch_8bit: whether a recipe below 16 bits sends rows to experts in 8 bits.
+        fused_experts: False where biases of experts and padding of their rows run operator by operator.
         moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
         deepep_multiprocessors, hybridep_multiprocessors: multiprocessors that kernels of a dispatcher take while they run.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
+        moe_launch_s: time the host needs to launch a small kernel of one expert; 0 where kernels are those of all experts.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
         selective_modules: operator modules recomputed by `selective`.
         optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
@@ -124,11 +126,13 @@ class StackProfile:
     reduce_copy_bytes: float
     moe_dispatcher: str
     moe_dispatch_8bit: bool
+    fused_experts: bool
     moe_load_imbalance: float
     deepep_multiprocessors: int
     hybridep_multiprocessors: int
     moe_host_forward_s: float
     moe_host_backward_s: float
+    moe_launch_s: float
     broadcast_s_per_rank: float
     selective_modules: tuple[str, ...]
     optimizer_bytes_per_sharded_parameter: float
@@ -212,6 +216,8 @@ ADDED: Mapping[str, Any] = {
     "reduce_copy_bytes": 0.0,
     "moe_dispatcher": "alltoall",
     "moe_dispatch_8bit": False,
+    "fused_experts": True,
+    "moe_launch_s": 0.0,
     "deepep_multiprocessors": 20,
     "hybridep_multiprocessors": 16,
     "offload_moves_gradients": False,

@@ -158,3 +158,33 @@ def test_a_search_holds_the_dispatcher_it_is_told(kind, tmp_path):
     again = estimate_plan(path, rank=1, options=PricingOptions()).to_dict()
     assert again["parallel"]["moe_dispatcher"] == kind
     assert again["predicted"]["step_time_s"] == record["plans"][0]["predicted"]["step_time_s"]
+
+
+def test_launches_of_experts_come_on_top_where_the_host_waits():
+    """8 and 12 launches an expert and pass below 16 bits, by hand; products of 16 bits outlast theirs."""
+
+    def step(launch, ep, precision="fp8-tensorwise", wait="0.001"):
+        how = (f"stack.moe_launch_s={launch}", f"stack.moe_host_forward_s={wait}", f"stack.moe_host_backward_s={wait}")
+        return priced(ep=ep, pp=1, recompute="none", zero=1, precision=precision, overrides=how)["time"]["other_s"]
+
+    passes = LAYERS * priced(ep=8, pp=1)["parallel"]["micro_batches"]
+    for ep in (2, 8):
+        on_top = passes * EXPERTS // ep * 20 * 1e-4
+        assert step(1e-4, ep) - step(0, ep) == pytest.approx(on_top, rel=1e-6)
+        assert step(1e-4, ep, "bf16") == step(0, ep, "bf16")
+        assert 0 < step(1e-4, ep, wait="0") - step(0, ep, wait="0") < on_top
+
+
+def test_what_is_not_fused_around_experts_moves_bytes():
+    def seconds(model, precision, kind, fused):
+        made = priced(kind, model=model, precision=precision, overrides=(f"stack.fused_experts={fused}",))
+        return made["time"]["compute_s"]
+
+    assert seconds("mixtral-8x7b", "bf16", "alltoall", "false") == seconds("mixtral-8x7b", "bf16", "alltoall", "true")
+    assert seconds("gpt-oss-120b", "bf16", "alltoall", "false") > seconds("gpt-oss-120b", "bf16", "alltoall", "true")
+    assert seconds("mixtral-8x7b", "fp8-tensorwise", "deepep", "false") > seconds(
+        "mixtral-8x7b", "fp8-tensorwise", "deepep", "true"
+    )
+    assert seconds("mixtral-8x7b", "fp8-tensorwise", "hybridep", "false") == seconds(
+        "mixtral-8x7b", "fp8-tensorwise", "hybridep", "true"
+    )
