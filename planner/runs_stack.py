@@ -45,6 +45,7 @@ class Blanks:
         seq_len: tokens a sequence; None where a run without one cannot be priced.
         vocab: rows of the embedding; None for the model family's.
         precision: precision of its launch scripts, in fp32 where the device lacks it; None for 16 bits.
+        by_cost: whether pipeline stages are cut by cost, the head among the blocks.
         low_precision: the newest precision below 16 bits that the device has, where the column is blank.
         full_share: share of the layers that are recomputed where full recomputing is named without the count it takes.
     """
@@ -56,6 +57,7 @@ class Blanks:
     vocab: int | None = None
     precision: str | None = None
     low_precision: bool = False
+    by_cost: bool = False
     full_share: float = 1.0
 
 
@@ -71,7 +73,7 @@ BLANKS: Mapping[str, Blanks] = {
     "llm-foundry": Blanks(recompute="fits"),
     "fms-fsdp": Blanks(recompute="fits", micro_batch=((float("inf"), 2),)),
     "internevo": Blanks(seq_len=2048),
-    "nanotron": Blanks(seq_len=4096, vocab=131_072),
+    "nanotron": Blanks(seq_len=4096, vocab=131_072, by_cost=True),
     "mlperf-nemo": Blanks(low_precision=True),
     "megatron-core-rocm": Blanks(low_precision=True, full_share=21 / 80),
     "megatron-deepspeed-eager-softmax": Blanks(precision="tf32"),

@@ -35,8 +35,8 @@ from shardwright.planner.runs_plan import (
     precision_of,
     recompute_of,
     sharding_of,
-    split_of,
 )
+from shardwright.planner.runs_split import stages_of
 from shardwright.planner.runs_stack import blanks_of, profile_of
 from shardwright.planner.stacks import StackProfile, load_stack
 
@@ -253,7 +253,7 @@ def _with_splits(
         recompute_layers=max(round(layers / pp * share), 1) if recompute.mode == "full" and share < 1 else None,
         offload=offloaded(row, layers, sharding.zero),
     )
-    split = split_of(layers, pp * vpp)
+    split = stages_of(row, problem.graph, problem.stack, pp * vpp)
     yield degrees if split is None else replace(degrees, layers_per_stage=split)
     if split is not None:
         yield degrees
