@@ -40,7 +40,13 @@ Point = dict[str, int]
 OWN_SPLIT = len(SPLIT_KINDS)
 """The split of a plan whose layers are divided in none of the ways the search knows."""
 
-NAMES: Mapping[str, str] = {"micro_batch": "micro-batch", "zero": "ZeRO", "sp": "sequence parallelism", "split": "layers"}
+NAMES: Mapping[str, str] = {
+    "micro_batch": "micro-batch",
+    "zero": "ZeRO",
+    "sp": "sequence parallelism",
+    "split": "layers",
+    "loss_chunks": "loss chunks",
+}
 _FULL = RECOMPUTE_MODES.index("full")
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "schedule": SCHEDULE_IDS,

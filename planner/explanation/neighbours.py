@@ -19,6 +19,7 @@ from shardwright.planner.explanation.saved import Record
 from shardwright.planner.plans import RECOMPUTE_CHOICES, BoolArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.base import divisors, facts_of
+from shardwright.planner.rules.losses import LOSS_PIECES
 from shardwright.planner.rules.registry import AXIS_ORDER
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
 from shardwright.planner.search.finalists import with_exact
@@ -121,7 +122,8 @@ def _space(problem: Problem, base: Point) -> Space:
     ranks, facts = divisors(problem.cluster.gpus), facts_of(problem)
     moe, dp = problem.graph.spec.moe is not None, max(problem.cluster.gpus // (base["tp"] * base["cp"] * base["pp"]), 1)
     axes = {axis: _beside(base[axis], ranks) for axis in ("tp", "cp", "pp")}
-    axes |= {name: (base[name],) for name in ("cp_comm", "loss_chunks", "moe_dispatcher")}
+    axes |= {name: (base[name],) for name in ("cp_comm", "moe_dispatcher")}
+    axes["loss_chunks"] = _pieces(problem, base["loss_chunks"])
     axes["offload"] = tuple(sorted({0, base["offload"]}))
     axes |= {"ep": _beside(base["ep"], ranks) if moe else (1,), "etp": _kept({1, base["etp"], *axes["tp"]}) if moe else (1,)}
     axes |= {"sp": (0, 1), "zero": _kept({max(base["zero"] - 1, 0), base["zero"], min(base["zero"] + 1, 3)})}
@@ -134,6 +136,11 @@ def _space(problem: Problem, base: Point) -> Space:
     axes["split"] = tuple(range(len(SPLIT_KINDS)))
     axes["recompute"] = tuple(range(len(RECOMPUTE_CHOICES)))
     return Space(axes={axis: axes[axis] for axis in AXIS_ORDER})
+
+
+def _pieces(problem: Problem, pieces: int) -> tuple[int, ...]:
+    """A loss as it is, whole, and in more pieces where a framework is named: its rules say whether it cuts losses."""
+    return (pieces,) if problem.framework == "any" else _kept({1, pieces, LOSS_PIECES * pieces})
 
 
 def _beside(value: int, allowed: tuple[int, ...]) -> tuple[int, ...]:

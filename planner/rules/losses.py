@@ -8,6 +8,9 @@ from shardwright.planner.plans import BoolArray
 from shardwright.planner.rules.base import Candidate, Columns, Facts, Rule, closest, divisors
 from shardwright.planner.rules.declaring import degree_rule
 
+LOSS_PIECES = 8
+"""A loss that is too large is cut into so many times the pieces it has (torchtitan cuts a whole one so)."""
+
 _WHOLE = {"loss_chunks": 1}
 
 

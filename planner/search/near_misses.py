@@ -19,15 +19,13 @@ from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
+from shardwright.planner.rules.losses import LOSS_PIECES
 from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.scan import scan
 from shardwright.planner.search.space import declare, enumerate_legal, fixed_value
 
 MAX_GPUS = 16_384
 """Larger clusters are not proposed as a remedy."""
-
-LOSS_PIECES = 8
-"""A loss is cut into so many more pieces (as torchtitan does)."""
 
 AGAINST_FIX = " (against --fix)"
 

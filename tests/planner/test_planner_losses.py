@@ -5,9 +5,10 @@ import json
 import pytest
 
 from shardwright.errors import ShardwrightError
-from shardwright.planner.estimation import estimate, estimate_plan
+from shardwright.planner.estimation import estimate, estimate_degrees, estimate_plan
+from shardwright.planner.explanation.neighbours import changes
 from shardwright.planner.plans import Degrees
-from shardwright.planner.problem import PricingOptions
+from shardwright.planner.problem import PricingOptions, build_problem
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 
@@ -128,3 +129,13 @@ def test_a_search_holds_the_pieces():
     assert made["search"]["candidates"] == plain["search"]["candidates"]
     again = estimate_plan(made, rank=1).to_dict()
     assert again["predicted"] == made["plans"][0]["predicted"]
+
+
+@pytest.mark.parametrize(("framework", "cuts"), [("torchtitan", True), ("megatron", False), ("any", False)])
+def test_pieces_are_a_knob_where_the_framework_cuts_losses(framework, cuts):
+    options = PricingOptions(framework=framework)
+    problem = build_problem("qwen3-8b", "dgx-h100:1", seq_len=32_768, global_batch=64, options=options)
+    record = estimate_degrees(problem, Degrees(recompute="full", zero=3))
+    found = [change for change in changes(problem, record) if "loss_chunks" in change["turned"]]
+    assert bool(found) == cuts
+    assert all(change["delta_bytes"] < 0 for change in found)
