@@ -33,7 +33,7 @@ from shardwright.planner.cost.activations import backward_bytes, logit_names, sa
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.losses import beside_bytes, touches_logits
 from shardwright.planner.cost.network import Network
-from shardwright.planner.cost.recompute import shares
+from shardwright.planner.cost.recompute import left_out, shares
 from shardwright.planner.cost.routed import buffer_bytes, launches_s, sm_share
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
@@ -348,7 +348,8 @@ def _again_s(
     if is_layer(unit):
         chosen = [share * times[name].forward_s for name, share in shares(unit, machine.stack).items()]
         again[:, RECOMPUTE_MODES.index("selective")] = _total(chosen, keys)
-        again[:, RECOMPUTE_MODES.index("full")] = forward - _of_cut_losses(unit, times, keys)
+        spared = _total((times[name].forward_s for name in left_out(unit, machine.stack)), keys)
+        again[:, RECOMPUTE_MODES.index("full")] = forward - spared - _of_cut_losses(unit, times, keys)
     return again
 
 

@@ -11,6 +11,9 @@ runs a norm within the product that reads it (`norms_in_products`), such a norm 
 `layernorm` leaves it alone, recomputing `mlp` drops it too. Names and contents of modules are those of Megatron-Core
 (`TransformerConfig.recompute_modules`), and `mlp_act` and `attn`, which other frameworks know.
 
+Full recomputing runs a layer again from its input, to its end or, where the stack stops early (`recompute_stops_early`), to the
+last tensor that the backward pass keeps: the product that makes a layer's output is not needed (`left_out`).
+
 A stack that recomputes operator by operator names `every_second_product` in place of modules (`products`).
 
 `shares` gives the operators that run again and how much of each, `repeated` lists them, `dropped` the names that are not kept,
@@ -80,6 +83,18 @@ def read_again(unit: LayerGraph, stack: StackProfile) -> tuple[TensorSpec, ...]:
     again = repeated(unit, stack)
     made = {t.name for o in again for t in o.outputs}
     return tuple({t.name: t for o in again for t in o.inputs if t.name not in made}.values())
+
+
+def left_out(unit: LayerGraph, stack: StackProfile) -> frozenset[str]:
+    """Operators of a layer that full recomputing spares: the last one that keeps what it reads, and all behind it."""
+    if not stack.recompute_stops_early:
+        return frozenset()
+    keeping = [index for index, o in enumerate(unit.operators) if o.saved]
+    if not keeping:
+        return frozenset(o.name for o in unit.operators)
+    last = unit.operators[keeping[-1]]
+    makes_it = {t.name for t in last.saved} & {t.name for t in last.outputs}
+    return frozenset(o.name for o in unit.operators[keeping[-1] + bool(makes_it) :])
 
 
 def modules_of(graph: ModelGraph, stack: StackProfile) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class StackProfile:
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
         moe_launch_s: time the host needs to launch a small kernel of one expert; 0 where kernels are those of all experts.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
+        recompute_stops_early: whether full recomputing of a layer ends at the last tensor its backward pass needs.
         selective_modules: operator modules recomputed by `selective`.
         optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
         optimizer_scratch_bytes: memory an optimizer keeps per parameter besides its states, sharded as they are.
@@ -134,6 +135,7 @@ class StackProfile:
     moe_host_backward_s: float
     moe_launch_s: float
     broadcast_s_per_rank: float
+    recompute_stops_early: bool
     selective_modules: tuple[str, ...]
     optimizer_bytes_per_sharded_parameter: float
     optimizer_bytes_per_parameter: float
@@ -213,6 +215,7 @@ ADDED: Mapping[str, Any] = {
     "fp32_shards": False,
     "keeps_quantised_inputs": True,
     "gather_copy_bytes": 0.0,
+    "recompute_stops_early": False,
     "reduce_copy_bytes": 0.0,
     "moe_dispatcher": "alltoall",
     "moe_dispatch_8bit": False,

@@ -8,7 +8,7 @@ import pytest
 
 from shardwright.models.catalog import load_model
 from shardwright.planner.cost.products import kept_outputs
-from shardwright.planner.cost.recompute import dropped, modules_of, repeated, shares
+from shardwright.planner.cost.recompute import dropped, left_out, modules_of, repeated, shares
 from shardwright.planner.estimation import estimate
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
@@ -156,3 +156,27 @@ def test_frozen_weights_in_8_bits():
     products = graph.parameters - 2 * 128256 * 4096 - 4096 * (2 * 32 + 1)
     assert held("false", "fp8-tensorwise") - held("true", "fp8-tensorwise") == products
     assert held("false", "bf16") == held("true", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("model", "spared"),
+    [("llama3.1-8b", {"down", "mlp_residual"}), ("gpt3-175b", set()), ("qwen3-30b-a3b", {"unpermute", "mlp_residual"})],
+)
+def test_recomputing_that_stops_early_spares_what_nothing_kept_needs(model, spared):
+    layer = load_model(model).layer_kinds[-1]
+    assert left_out(layer, load_stack("torchtitan")) == spared, "a mask of dropout is made at the very end"
+    assert left_out(layer, load_stack("megatron-core")) == set()
+
+
+def test_a_layer_that_stops_early_takes_less_and_keeps_the_same():
+    def priced(*overrides):
+        options = PricingOptions(framework="torchtitan", overrides=overrides)
+        degrees = Degrees(recompute="full", zero=3)
+        return estimate("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=8, degrees=degrees, options=options).to_dict()
+
+    early, whole = priced(), priced("stack.recompute_stops_early=false")
+    down, products = 3.5, 2.5 + 3 * 3.5
+    share = early["time"]["recompute_s"] / whole["time"]["recompute_s"]
+    assert 1 - down / products < share < 0.85, "one product of five is spared, and products are most of a pass"
+    assert early["time"]["compute_s"] == whole["time"]["compute_s"]
+    assert early["memory"] == whole["memory"]
