@@ -43,6 +43,9 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 COLUMNS = (*TEXTS, *COUNTS, *NUMBERS, *WORDS)
 REQUIRED = ("id", "model", "node", "gpus", "seq_len", "global_batch")
 
+OTHER_MARKS = (";", "\t", "|")
+"""What else spreadsheets put between cells."""
+
 LIMIT_BYTES = 64_000_000
 LARGEST_COUNT = 10**12
 LARGEST_NUMBER = 1e15
@@ -119,7 +122,7 @@ def read_runs(path: str | Path) -> tuple[RunRow, ...]:
         path: a file with a header line naming columns of `COLUMNS`.
 
     Raises:
-        DamagedFileError: no such file, no text, no CSV, no rows, or a row of another length than the header.
+        DamagedFileError: no such file, no text, no CSV, no commas, no rows, or a row of another length than the header.
         UnknownNameError: a column that is none of `COLUMNS`.
         InvalidValueError: a required column missing, a column or an id given twice, or a cell of the wrong type.
     """
@@ -153,6 +156,10 @@ def _records(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
 def _header(cells: Sequence[str], source: str) -> tuple[str, ...]:
     names = tuple(cell.strip() for cell in cells)
     where = f"{source}:1"
+    if len(names) == 1 and any(mark in names[0] for mark in OTHER_MARKS):
+        raise DamagedFileError(
+            f"{source} is not separated by commas", where=where, hint="write it as CSV, a comma between cells"
+        )
     for name in names:
         if name not in COLUMNS:
             raise unknown_name("column", name, COLUMNS, where=where)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import DamagedFileError, ShardwrightError, unknown_name
+from shardwright.errors import DamagedFileError, ShardwrightError, UnknownNameError, unknown_name
 from shardwright.planner.fits.applying import with_fits
 from shardwright.planner.fits.factors import Fits
 from shardwright.planner.problem import PricingOptions
@@ -103,7 +103,8 @@ def validate(
         estimator: prices one plan of a problem; None for `estimate_degrees`.
 
     Raises:
-        ShardwrightError: the file cannot be read, or a word that is not known.
+        ShardwrightError: the file cannot be read, or a word that is not known; or no row can be priced and one names an
+            unknown node.
     """
     if fit not in FITS:
         raise unknown_name("fit", fit, FITS, where="--fit")
@@ -116,6 +117,7 @@ def validate(
     price = estimator or _estimator()
     fits = WORDS[fit]()
     checked = [_checked(row, replace(options, fits=fits), unscored, price) for row in rows]
+    _refuse_nothing(checked, str(runs_path))
     if fit == "loso":
         checked = _refitted(checked, price)
     if anchor == "first":
@@ -152,8 +154,32 @@ def _checked(row: RunRow, options: PricingOptions, unscored: frozenset[str], est
     except DamagedFileError:
         raise  # a preset of ours, not the row
     except ShardwrightError as error:
-        return Checked(row=row, run=None, price=None, outcome=replace(blank, scored=False, skipped_because=str(error)))
+        return Checked(row=row, run=None, price=None, outcome=replace(blank, scored=False, skipped_because=_reason(error)))
     return Checked(row=row, run=run, price=price, outcome=_with_price(blank, run, price))
+
+
+def _reason(error: ShardwrightError) -> str:
+    """Why a row is skipped; of a name nobody knows, also the nearest that is known."""
+    hint = error.hint if isinstance(error, UnknownNameError) else None
+    return f"{error} ({hint})" if hint and hint.startswith("did you mean") else str(error)
+
+
+def _refuse_nothing(checked: Sequence[Checked], source: str) -> None:
+    """Refuses a file of which no row can be priced where the reason is a node nobody knows.
+
+    Raises:
+        UnknownNameError: with the place of the first such row.
+    """
+    from shardwright.hardware.catalog import load_node
+
+    if any(item.run is not None for item in checked):
+        return
+    for item in checked:
+        try:
+            load_node(item.row.node)
+        except UnknownNameError as error:
+            error.where = f"{source}:{item.row.line}: node"
+            raise
 
 
 def _with_price(outcome: Outcome, run: Run, price: Price) -> Outcome:

@@ -22,7 +22,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "hardware": ("volta", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra"),
     "kind": KINDS,
     "scale": SCALES,
-    "precision": ("fp32", "fp16", "bf16", "fp8", "fp4"),
+    "precision": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4"),
 }
 """Ways to break errors down, each with labels in the order they are shown; others follow by name."""
 

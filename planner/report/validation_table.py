@@ -35,10 +35,17 @@ def validation_parts(result: Mapping[str, Any]) -> list[Any]:
             _worst(worst[:WORST]),
             *_standing_out(worst),
         ]
-    skipped = Counter(str(r["reason"]) for r in result["rows"] if r["status"] == "skipped")
-    if skipped:
-        parts += [heading("Skipped"), *(paragraph(f"{n} × {reason}") for reason, n in skipped.most_common())]
-    return parts
+    skipped = [r for r in result["rows"] if r["status"] == "skipped"]
+    return parts + ([heading("Skipped"), *_skipped(skipped)] if skipped else [])
+
+
+def _skipped(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Reasons by frequency, each with the first run it holds for."""
+    reasons = Counter(str(row["reason"]) for row in rows)
+    first: dict[str, str] = {}
+    for row in rows:
+        first.setdefault(str(row["reason"]), str(row["id"]))
+    return [paragraph(f"{n} × {reason}: {first[reason]}{', …' if n > 1 else ''}") for reason, n in reasons.most_common()]
 
 
 def _summaries(groups: Mapping[str, Mapping[str, Any]], total: Mapping[str, Any], unscored: Sequence[str]) -> Any:

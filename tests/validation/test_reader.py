@@ -90,6 +90,14 @@ def test_empty_and_torn_files(tmp_path, text):
         read_runs(path)
 
 
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_other_marks_than_commas_are_named(tmp_path, mark):
+    path = tmp_path / "runs.csv"
+    path.write_text(f"id{mark}model{mark}node\n1{mark}m{mark}n\n", encoding="utf-8")
+    with pytest.raises(DamagedFileError, match="not separated by commas"):
+        read_runs(path)
+
+
 def test_a_short_row_is_named(tmp_path):
     path = write(tmp_path / "runs.csv", [GOOD])
     path.write_text(path.read_text(encoding="utf-8") + "a-2,x\n", encoding="utf-8")

@@ -16,6 +16,8 @@ from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
+from shardwright.planner.report.output import render
+from shardwright.planner.report.style import Style
 from shardwright.planner.site.shrinkage import interval_share, site_shift
 from shardwright.planner.validation import UNSCORED_GROUPS, validate
 from shardwright.planner.validation_rows import price_run, read_run
@@ -93,6 +95,27 @@ def test_skipped_rows_are_counted_with_a_reason(tmp_path):
     assert "neither a time nor a memory" in rows[1]["reason"]
     assert rows[2]["reason"] is None
     assert (summary["rows"], summary["scored"], summary["skipped"]) == (3, 1, 2)
+
+
+def test_a_node_nobody_knows_is_skipped_beside_others_and_refused_alone(tmp_path):
+    odd = row(node="dgx-h1000")
+    _, rows, _ = found(tmp_path, odd, row())
+    assert rows[0]["reason"].startswith("unknown node preset 'dgx-h1000' (did you mean dgx-h100")
+    with pytest.raises(UnknownNameError) as caught:
+        found(tmp_path, odd)
+    assert caught.value.where.endswith("runs.csv:2: node")
+    assert "dgx-h100" in caught.value.hint
+
+
+def test_a_file_of_which_nothing_is_modelled_is_an_answer(tmp_path):
+    _, rows, summary = found(tmp_path, row(model="Llama-2-7B [qlora]"), row(precision="int3"))
+    assert [r["status"] for r in rows] == ["skipped"] * 2
+    assert summary["skipped"] == 2
+
+
+def test_the_table_names_the_first_run_of_a_reason(tmp_path):
+    data, _, _ = found(tmp_path, row(precision="int3"), row(), row(precision="int3"))
+    assert "2 × the precision 'int3' is not known: r0, …" in render(data, "table", Style(width=100))
 
 
 def test_runs_of_adapters_are_priced_as_such(tmp_path):
