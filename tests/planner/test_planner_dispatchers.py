@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from shardwright.errors import ShardwrightError
+from shardwright.hardware.catalog import load_cluster
+from shardwright.hardware.fabric import fabric_of
+from shardwright.planner.axes.base import ByDomain, LayerCollective
 from shardwright.planner.axes.routing import Routing
+from shardwright.planner.cost.network import Network
 from shardwright.planner.estimation import estimate, estimate_plan
 from shardwright.planner.plans import MOE_DISPATCHERS, Degrees
 from shardwright.planner.problem import PricingOptions
@@ -82,6 +86,29 @@ def test_distinct_places_are_what_drawing_finds(experts, topk, groups, allowed, 
     found = np.mean([len(set(row)) for row in chosen.tolist()])
     routing = Routing(experts=experts, topk=topk, groups=groups, topk_groups=allowed)
     assert routing.places(np.array([float(places)]))[0] == pytest.approx(found, rel=0.01)
+
+
+@pytest.mark.parametrize(("ranks", "dispatch", "combine"), [(8, 153, 158), (16, 43, 43), (32, 58, 57), (64, 51, 50)])
+def test_deepeps_own_table(ranks, dispatch, combine):
+    """GB/s of deepseek-ai/DeepEP, docs/legacy.md: 4,096 tokens of DeepSeek-V3 on H800, in 8 and in 16 bits."""
+    cluster = load_cluster(f"hgx-h800-80g:{ranks // 8}")
+    network, one = Network(cluster, fabric_of(cluster)), np.ones(1)
+    routing = Routing(experts=256, topk=8, groups=8, topk_groups=4)
+    for width, published in ((1 + 4 / 128, dispatch), (2, combine)):
+        rows = np.array([4096 * 7168 * width])
+        sent = LayerCollective(
+            axis="ep",
+            kind="all_to_all",
+            size=np.array([ranks]),
+            stride=np.array([1]),
+            message_bytes=rows * routing.places(ranks * one),
+            forward=one,
+            backward=one,
+            by_domain=ByDomain(routing=routing, rows_bytes=rows),
+        )
+        counted = rows * routing.places((ranks // 8 if ranks > 8 else ranks) * one)
+        rate = counted[0] / network.in_layer(sent).time_s[0] / 1e9
+        assert rate == pytest.approx(published, rel=0.3 if ranks == 16 else 0.12)
 
 
 def test_groups_limit_the_nodes_of_a_token():
@@ -188,3 +215,14 @@ def test_what_is_not_fused_around_experts_moves_bytes():
     assert seconds("mixtral-8x7b", "fp8-tensorwise", "hybridep", "false") == seconds(
         "mixtral-8x7b", "fp8-tensorwise", "hybridep", "true"
     )
+
+
+def test_the_published_run_of_deepseek_v3():
+    """180,000 H800 hours for 1e12 tokens (arXiv 2412.19437 section 1): 1,543 tokens a second and GPU."""
+    options = PricingOptions(precision="fp8-blockwise", optimizer="adam-bf16", stack="hai-llm")
+    degrees = Degrees(pp=16, ep=64, zero=1, schedule="dualpipe-v", recompute="selective")
+    record = estimate(
+        "deepseek-v3", "hgx-h800-80g:256", seq_len=4096, global_batch=15_360, degrees=degrees, options=options
+    ).to_dict()
+    assert record["parallel"]["moe_dispatcher"] == "deepep"
+    assert record["predicted"]["tokens_per_s_per_gpu"] == pytest.approx(1e12 / 180_000 / 3600, rel=0.2)
