@@ -4,7 +4,8 @@
 norm, positions, biases, tying) and the values for blank cells:
 
     vocabulary   `Family.vocab`, else `VOCABULARY`            hidden size   nearest rung of `Family.ladder` by parameters
-    heads        hidden / 128, else the first divisor of `HEAD_SIZES`      layers        from the parameters
+    heads        hidden / `Family.head_sizes`, else / 128, else by the first divisor of `HEAD_SIZES`
+    layers       from the parameters
 
 Sources: the ladders are table 2.1 of arXiv 2005.14165 and table 1 of arXiv 2104.04473 (GPT), and the public
 configurations of Llama 2, Code Llama and Llama 3; vocabularies are those of the public tokenizers, padded.
@@ -13,7 +14,8 @@ configurations of Llama 2, Code Llama and Llama 3; vocabularies are those of the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 VOCABULARY = 51_200
 """GPT-2's vocabulary padded to a multiple of 128 x 8, the default of Megatron-LM's published runs."""
@@ -50,6 +52,7 @@ class Family:
         dropout: whether it is trained with dropout.
         embedding_norm: whether the embedding is normalised.
         vocab: vocabulary where a row states none.
+        head_sizes: sizes of heads by hidden size, where published ones are not the first that fits.
         ladder: published sizes; empty where a blank shape cannot be filled in.
     """
 
@@ -62,6 +65,7 @@ class Family:
     dropout: bool = False
     embedding_norm: bool = False
     vocab: int = VOCABULARY
+    head_sizes: Mapping[int, int] = field(default_factory=dict)
     ladder: tuple[Rung, ...] = ()
 
     @property
@@ -102,6 +106,7 @@ GPT = Family(
     biases=True,
     tied=True,
     dropout=True,
+    head_sizes={2304: 96, 3072: 96, 20480: 160, 25600: 160},
     ladder=GPT_LADDER,
 )
 FAMILIES = (

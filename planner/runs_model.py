@@ -201,7 +201,7 @@ def _candidates(row: RunRow, family: Family | None, vocab: int) -> Iterable[Shap
     tied = (False, True) if free and family is not None and family.gated else ((family or LLAMA).tied,)
     positions = row.seq_len or 0 if family is not None and family.positions == "learned" else 0
     for rung, gated, is_tied in product(rungs, gates, tied):
-        heads, head_dim = _heads(row, rung.hidden)
+        heads, head_dim = _heads(row, rung.hidden, family)
         for kv_heads in [row.kv_heads] if row.kv_heads else [heads, 8] if free and gated and heads % 8 == 0 else [heads]:
             yield Shape(
                 hidden=rung.hidden, layers=rung.layers, ffn=rung.ffn, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
@@ -227,11 +227,12 @@ def _gated_width(hidden: int) -> int:
     return -(-8 * hidden // 3 // 256) * 256
 
 
-def _heads(row: RunRow, hidden: int) -> tuple[int, int]:
+def _heads(row: RunRow, hidden: int, family: Family | None) -> tuple[int, int]:
     if row.heads:
         return row.heads, row.head_dim or max(hidden // row.heads, 1)
     tp = row.tp or 1
-    for size in (row.head_dim,) if row.head_dim else HEAD_SIZES:
+    published = family.head_sizes.get(hidden) if family is not None else None
+    for size in (row.head_dim,) if row.head_dim else (published, *HEAD_SIZES) if published else HEAD_SIZES:
         if hidden % size == 0 and hidden // size % tp == 0:
             return hidden // size, size
     return tp, max(hidden // tp, 1)

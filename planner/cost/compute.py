@@ -4,8 +4,9 @@
                  weight has none), whose result is added to fp32 gradients, or written and added by a pass of its own; low
                  precision adds casts of 3 (forward) and 4 (backward) bytes an element, of which the weight's gradient needs
                  the transposed copy
-    attention    fused: `hardware.kernels.attention_s`; not fused: two batched products and passes over the scores; windows that
-                 are chunks are sequences of their own, and so are packed documents (fused only: L tokens each)
+    attention    fused: `hardware.kernels.attention_s`; not fused: two batched products, passes over the scores, and copies of
+                 the result and of the gradients of query, key and value, which stand in another order; windows that are chunks
+                 are sequences of their own, and so are packed documents (fused only: L tokens each)
     scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
                  (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times
     elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
@@ -32,6 +33,7 @@ from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.cost.experts import added_bytes
 from shardwright.planner.cost.losses import touches_logits
+from shardwright.planner.cost.scores import score_bytes
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.stacks import StackProfile
@@ -200,6 +202,8 @@ def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Ma
         weight = gemm_s(fit, rates, n, k, m, groups, width, written)
         weight = weight + memory_bound_s(fit, machine.plain, added * groups * k * n)
         products, accumulated = 3, written + added
+        if machine.stack.sums_biases and any(not set(p.dims) & set(gemm.k) for p in operator.parameters):
+            weight = weight + memory_bound_s(fit, machine.plain, out * groups * m * n)
     moved = groups * (products * width * (m * k + k * n + m * n) + out * m * (n + k) + accumulated * k * n)
     if low:
         operands = groups * m * (k + n)
@@ -257,7 +261,7 @@ def _fused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine)
 
 def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
     batch, heads, _, queries, qk_dim, v_dim = _attention_sizes(shape, sizes)
-    stack, width = machine.stack, float(machine.precision.activation_bytes)
+    width = float(machine.precision.activation_bytes)
     keys, groups = sizes.whole(shape.keys), batch * heads
     lines_up = np.all([size * width % ROW_ALIGNMENT == 0 for size in (qk_dim, v_dim, keys)], axis=0)
 
@@ -269,11 +273,23 @@ def _unfused_attention(shape: AttentionShape, sizes: LocalSizes, machine: Machin
 
     forward = product(queries, keys, qk_dim) + product(queries, v_dim, keys)
     scores = groups * queries * keys * width / SCORE_WIDTH
-    passes = _moved(_in_passes(machine), scores * stack.score_bytes_forward, scores * stack.score_bytes_backward)
+    each_forward, each_backward, eager = score_bytes(shape, sizes, machine.stack)
+    passes = _moved(machine, scores * each_forward, scores * each_backward)
+    if eager.any():
+        apart = _moved(_operator_by_operator(machine), scores * each_forward, scores * each_backward)
+        passes = replace(
+            passes,
+            forward_s=np.where(eager, apart.forward_s, passes.forward_s),
+            backward_s=np.where(eager, apart.backward_s, passes.backward_s),
+        )
+    rows = groups * queries * width
+    copies = _moved(machine, 2.0 * rows * v_dim, 2.0 * rows * (2.0 * v_dim + 2.0 * qk_dim))
     backward = product(queries, keys, v_dim) + product(keys, v_dim, queries)
     backward = backward + product(queries, qk_dim, keys) + product(keys, qk_dim, queries)
     return OperatorTime(
-        forward_s=forward + passes.forward_s, backward_s=backward + passes.backward_s, hbm_bytes=passes.hbm_bytes
+        forward_s=forward + passes.forward_s + copies.forward_s,
+        backward_s=backward + passes.backward_s + copies.backward_s,
+        hbm_bytes=passes.hbm_bytes + copies.hbm_bytes,
     )
 
 
@@ -283,10 +299,8 @@ def _vector_rates(machine: Machine) -> DeviceRates:
     return precision_rates(machine.fit, machine.plain, "fp32") if known else machine.plain
 
 
-def _in_passes(machine: Machine) -> Machine:
-    """The machine as passes over scores see it: multiprocessors bound those that are not one kernel."""
-    if not machine.stack.eager_scores:
-        return machine
+def _operator_by_operator(machine: Machine) -> Machine:
+    """The machine as passes over scores see it that are not one kernel: multiprocessors bound them."""
     rate = min(machine.plain.memory_bytes_per_s, machine.eager_bytes_per_s / machine.fit.memory_fraction)
     return replace(machine, plain=replace(machine.plain, memory_bytes_per_s=rate))
 

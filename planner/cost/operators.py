@@ -35,6 +35,7 @@ from shardwright.planner.cost.losses import beside_bytes, touches_logits
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import left_out, shares
 from shardwright.planner.cost.routed import buffer_bytes, launches_s, sm_share
+from shardwright.planner.cost.scores import further_kernels
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
@@ -207,9 +208,11 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     exchange = _exchange(unit, sizes, keys, machine, network, times)
     forward = _total((t.forward_s for t in times.values()), keys)
     backward = _total((t.backward_s for t in times.values()), keys)
-    stack, launches = machine.stack, launches_s(unit, sizes, machine)
-    host_forward = _host_s(unit, machine, forward + exchange.left_forward_s, stack.moe_host_forward_s, launches[0])
-    host_backward = _host_s(unit, machine, backward + exchange.left_backward_s, stack.moe_host_backward_s, launches[1])
+    stack, experts = machine.stack, launches_s(unit, sizes, machine)
+    further = further_kernels(unit, sizes, stack)
+    busy_forward, busy_backward = forward + exchange.left_forward_s, backward + exchange.left_backward_s
+    host_forward = _host_s(unit, machine, busy_forward, further, stack.moe_host_forward_s, experts[0])
+    host_backward = _host_s(unit, machine, busy_backward, further, stack.moe_host_backward_s, experts[1])
     saved = saved_bytes(unit, sizes, keys, machine)
     repeated = exchange.exposed_forward_s * is_layer(unit)
     return {
@@ -312,9 +315,14 @@ def is_layer(unit: LayerGraph) -> bool:
 
 
 def _host_s(
-    unit: LayerGraph, machine: Machine, busy: FloatArray, synchronisation_s: float, experts_s: FloatArray
+    unit: LayerGraph,
+    machine: Machine,
+    busy: FloatArray,
+    launches: FloatArray,
+    synchronisation_s: float,
+    experts_s: FloatArray,
 ) -> FloatArray:
-    """What launches and host synchronisation add to a pass of a layer that keeps the device busy for so long.
+    """What launches (`launches` beside the stack's) and host synchronisation add to a pass that keeps the device busy.
 
     Waiting for exchange that computing was too short to hide counts as busy: the host launches ahead meanwhile, so that
     faster computing, which hides less, never slows a layer down. Launches of experts are among those ahead, unless the host has
@@ -325,7 +333,7 @@ def _host_s(
     stack, routed = machine.stack, is_routed(unit)
     further = sum(1 for o in unit.operators if o.module == ADAPTER)
     kernels = stack.kernels_per_layer * _operators_of(unit) / OPERATORS_A_LAYER
-    kernels = kernels + routed * stack.moe_kernels_per_layer + further
+    kernels = kernels + routed * stack.moe_kernels_per_layer + further + launches
     waits = synchronisation_s > 0
     launch = kernels * stack.host_s_per_kernel * machine.site.host + experts_s * (not waits)
     norm = 1.0 if stack.launches_block else HOST_NORM

@@ -34,6 +34,8 @@ class StackProfile:
         elementwise_factor: memory traffic of elementwise operators relative to fully fused kernels.
         score_bytes_forward, score_bytes_backward: traffic per attention score where attention is not fused.
         score_saved_bytes: bytes kept per attention score where attention is not fused.
+        softmax_heads_multiple, softmax_most_keys: what heads times sequences on a rank must be a multiple of, and how many keys
+            there may be, for one kernel to do mask and softmax where attention is not fused.
         eager_scores: whether mask and softmax are operators of their own, which multiprocessors bound before memory does.
         fused_gate: False where a gated activation runs operator by operator and keeps the activated gate too.
         fused_norms: False where root-mean-square norms run operator by operator in fp32 and keep a copy in fp32.
@@ -78,6 +80,7 @@ class StackProfile:
         grad_bytes: bytes of a gradient where the user names none.
         weight_gradient_bytes: traffic a parameter of the result of the product that makes its gradient.
         accumulation_bytes: traffic a parameter of adding a micro-batch's gradient, where the product does not.
+        sums_biases: whether gradients of the biases of products are sums of their own over the gradients of outputs.
         zero1_reduces_whole: whether gradients are all-reduced though their states are sharded by ZeRO-1.
         zero_stage: ZeRO stage where the user names none.
         bucket_bytes: communication buffers of gradient reduction.
@@ -103,6 +106,8 @@ class StackProfile:
     score_bytes_backward: float
     score_saved_bytes: float
     eager_scores: bool
+    softmax_heads_multiple: int
+    softmax_most_keys: int
     fused_gate: bool
     fused_norms: bool
     norms_in_products: bool
@@ -151,6 +156,7 @@ class StackProfile:
     grad_bytes: int
     weight_gradient_bytes: float
     accumulation_bytes: float
+    sums_biases: bool
     zero1_reduces_whole: bool
     zero_stage: int
     bucket_bytes: int
@@ -202,13 +208,15 @@ FRACTIONS = frozenset(
 )
 """Fields that are shares of a whole."""
 
-LEAST: Mapping[str, float] = {"moe_load_imbalance": 1.0}
+LEAST: Mapping[str, float] = {"softmax_heads_multiple": 1.0, "moe_load_imbalance": 1.0}
 """Fields that cannot be as small as 0."""
 
 ADDED: Mapping[str, Any] = {
     "moe_load_imbalance": 1.0,
     "released": None,
     "eager_scores": False,
+    "softmax_heads_multiple": 1,
+    "softmax_most_keys": 1_000_000_000,
     "gathers_quantised": False,
     "communicators_beside": 0,
     "master_remainders": False,
@@ -228,6 +236,7 @@ ADDED: Mapping[str, Any] = {
     "launches_block": False,
     "weight_gradient_bytes": 8.0,
     "accumulation_bytes": 0.0,
+    "sums_biases": False,
     "zero1_reduces_whole": False,
 }
 """What holds for profiles saved before a field was added."""

@@ -65,3 +65,13 @@ def test_gradients_of_inputs_are_reduced_while_those_of_weights_are_made():
         times_of(problem_with(2, tp_exposed_unsequenced=s), **degrees | {"sequence_parallel": True})[0] for s in (1.0, 0.25)
     ]
     assert apart[0] == apart[1]
+
+
+def test_gradients_of_biases_are_read_from_those_of_outputs():
+    """Outputs of the four products of a layer: 3 h, h, 4 h and h, of 1,024 tokens in two bytes."""
+    one, other = (
+        times_of(problem_with(1, sums_biases=s, host_s_per_kernel=0.0), micro_batch=1)[0]["compute_s"] for s in (False, True)
+    )
+    machine = machine_of(problem_with(1))
+    wanted = 12 * 32 * float(memory_bound_s(machine.fit, machine.plain, 2.0 * 1024 * 9 * 768))
+    assert other - one == pytest.approx(wanted, rel=1e-6)

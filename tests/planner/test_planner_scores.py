@@ -98,3 +98,25 @@ def test_heads_whose_rows_do_not_line_up_run_on_vector_units():
     assert (core_of_heads(150) > 2.0 * core_of_heads(152)).all()
     assert core_of_heads(104) == pytest.approx(core_of_heads(112), rel=0.1)
     assert (core_of_heads(108, "tf32") < 1.1 * core_of_heads(112, "tf32")).all()
+
+
+def step_parts(micro_batch, **changes):
+    problem = problem_in("bf16", "megatron-2021", **changes)
+    return estimate_problem(problem, Degrees(micro_batch=micro_batch)).data["time"]
+
+
+def test_softmax_runs_operator_by_operator_where_no_kernel_serves_it():
+    """GPT-2 has 12 heads: with a kernel that wants a multiple of eight, one sequence is not served and two are."""
+    for micro_batch, served in ((1, False), (2, True)):
+        some = step_parts(micro_batch, softmax_heads_multiple=8)
+        all_of_them = step_parts(micro_batch, softmax_heads_multiple=1)
+        assert (some == all_of_them) == served
+        if not served:
+            assert some["compute_s"] > 1.2 * all_of_them["compute_s"]
+    assert step_parts(2, softmax_most_keys=1023)["compute_s"] > 1.2 * step_parts(2, softmax_most_keys=1024)["compute_s"]
+
+
+def test_softmax_operator_by_operator_launches_more():
+    """Four more launches a pass of each of 12 layers, both ways, in 8 micro-batches, where the host waits for each."""
+    some, whole = (step_parts(1, softmax_heads_multiple=m, launches_block=True)["other_s"] for m in (8, 1))
+    assert some - whole == pytest.approx(4 * 2 * 12 * 8 * problem_in("bf16", "megatron-2021").stack.host_s_per_kernel)

@@ -141,3 +141,10 @@ def test_adapters_are_one_for_a_fused_projection():
     for framework, targets in (("NeMo/Megatron-Core (NeMo 24.07)", "qkv+out_proj"), ("Paxml/JAX-Toolbox", "attention")):
         read = read_run(replace(lora, framework=framework), PricingOptions())
         assert f"lora.targets={targets}" in read.defaults
+
+
+def test_published_sizes_have_their_heads():
+    sizes = {1.7: (2304, 24, 24), 1000.0: (25600, 128, 160), 145.0: (12288, 80, 96)}
+    for billions, (hidden, layers, heads) in sizes.items():
+        cells = {"model": f"GPT-{billions:g}B", "params_b": billions, "hidden": hidden, "ffn": 4 * hidden, "layers": layers}
+        assert model_of(row(**cells, heads=None, kv_heads=None, head_dim=None)).graph.spec.heads == heads
