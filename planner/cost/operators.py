@@ -332,8 +332,8 @@ def _host_s(
         return np.zeros_like(busy)
     stack, routed = machine.stack, is_routed(unit)
     further = sum(1 for o in unit.operators if o.module == ADAPTER)
-    kernels = stack.kernels_per_layer * _operators_of(unit) / OPERATORS_A_LAYER
-    kernels = kernels + routed * stack.moe_kernels_per_layer + further + launches
+    counted = stack.kernels_per_layer * _operators_of(unit) / OPERATORS_A_LAYER
+    kernels = counted + routed * stack.moe_kernels_per_layer + further + launches
     waits = synchronisation_s > 0
     launch = kernels * stack.host_s_per_kernel * machine.site.host + experts_s * (not waits)
     norm = 1.0 if stack.launches_block else HOST_NORM
