@@ -224,6 +224,7 @@ def _measured(item: Checked) -> Measured | None:
         source=outcome.source_group,
         problem=item.run.problem,
         degrees=item.price.degrees,
+        step_s=item.price.step_s / item.run.scale,
         log_ratio=math.log1p(outcome.error),
     )
 

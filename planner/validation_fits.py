@@ -37,37 +37,30 @@ class Measured:
         source: its group.
         problem: with every factor at its prior.
         degrees: the plan that ran.
+        step_s: its predicted step time.
         log_ratio: log of predicted over measured.
     """
 
     source: str
     problem: Problem
     degrees: Degrees
+    step_s: float
     log_ratio: float
 
 
-def slopes(problem: Problem, degrees: Degrees, names: Sequence[str]) -> tuple[float, ...]:
-    """Change of the log step time of a plan by each log factor.
-
-    Args:
-        problem: with every factor at its prior.
-        degrees: a plan that can be priced.
-        names: of factors.
-    """
-    base = math.log(step_time_s(problem, degrees))
-    made = []
+def slopes(run: Measured, names: Sequence[str]) -> tuple[float, ...]:
+    """Change of the log step time of a run by each log factor."""
+    made, problem = [], run.problem
     for name in names:
         changed = with_fits(problem, Fits(values={name: math.exp(STEP)}))
         same = changed.stack == problem.stack and (changed.kernels, changed.further) == (problem.kernels, problem.further)
-        made.append(0.0 if same else (math.log(step_time_s(changed, degrees)) - base) / STEP)
+        made.append(0.0 if same else math.log(step_time_s(changed, run.degrees) / run.step_s) / STEP)
     return tuple(made)
 
 
 def deviations(runs: Sequence[Measured], names: Sequence[str]) -> list[Deviation]:
     """Measured runs as a fit sees them."""
-    return [
-        Deviation(source=run.source, log_ratio=run.log_ratio, slope=slopes(run.problem, run.degrees, names)) for run in runs
-    ]
+    return [Deviation(source=run.source, log_ratio=run.log_ratio, slope=slopes(run, names)) for run in runs]
 
 
 def left_out(runs: Sequence[Measured], sources: Sequence[str]) -> dict[str, Fits]:

@@ -8,7 +8,9 @@ from fits_problems import SET
 from rows import row
 
 from shardwright.planner import validation_fits
-from shardwright.planner.fits.factors import NOTHING_FITTED
+from shardwright.planner.estimation import estimate_degrees, step_time_s
+from shardwright.planner.fits.applying import with_fits
+from shardwright.planner.fits.factors import NOTHING_FITTED, Fits
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.validation import validate
@@ -59,10 +61,15 @@ def test_one_group_alone_is_priced_without_fits(tmp_path, shipped):
 
 
 def test_slopes_agree_with_prices():
-    run = read_run(RUNS[0], PricingOptions(fits=NOTHING_FITTED))
+    problem, plan = read_run(RUNS[0], PricingOptions(fits=NOTHING_FITTED)).problem, Degrees(tp=2, pp=2, micro_batch=1, zero=1)
+    step_s = estimate_degrees(problem, plan)["predicted"]["step_time_s"]
+    assert step_time_s(problem, plan) == step_s
+    run = validation_fits.Measured(source="a", problem=problem, degrees=plan, step_s=step_s, log_ratio=0.0)
     names = ("streams", "products.hopper", "products.ampere", "host")
-    streams, products, other, host = validation_fits.slopes(run.problem, Degrees(tp=2, pp=2, micro_batch=1, zero=1), names)
+    streams, products, other, host = validation_fits.slopes(run, names)
     assert 0 < streams < 0.5
     assert 0.3 < products < 1.0
     assert other == 0.0
     assert host >= 0.0
+    slower = estimate_degrees(with_fits(problem, Fits(values={"streams": 1.1})), plan)["predicted"]["step_time_s"]
+    assert slower / step_s == pytest.approx(1.1**streams, rel=1e-3)
