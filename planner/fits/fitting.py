@@ -28,7 +28,7 @@ RUN, FAR, MOST_RUNS = 0.06, 0.05, 4
 """Deviation of a run, where a deviation counts linearly, runs that a source counts as. Day to day and from release to release
 the same plan differs by 2 to 6 % (published repeats); sources deviate from the model by several per cent each."""
 
-ROUNDS = 40
+ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
