@@ -1,9 +1,11 @@
 """Fits global factors to whole measured steps, and says what they do for sources of runs that were left out.
 
-    python benchmarks/fit_end_to_end.py RUNS.csv [-o FILE] [--factors NAME,...]
+    python benchmarks/fit_end_to_end.py RUNS.csv [-o FILE] [--factors NAME,...] [--choose]
 
-Factors of `planner.fits.factors` are taken up one by one as long as the error of sources left out falls by `GAIN` (`chosen`);
-the choice itself is judged on sources that took part in neither choice nor fit (`nested`). -o writes the file that ships,
+Fitted are the rates of kernels in training, `SET`: nothing is chosen, so errors of sources left out are what they seem. For
+every other factor of `planner.fits.factors` the table says what taking it up does to those errors, for each of the set what leaving
+it out does. --choose takes factors up one by one as long as errors of sources left out fall by `GAIN` (`chosen`) and
+judges the choice on sources that took part in neither choice nor fit (`nested`). -o writes the file that ships,
 `planner/fits/presets/published-runs.yaml`. Prices are linear in log factors here; `shardwright validate --fit loso` prices in
 full.
 """
@@ -25,6 +27,16 @@ from shardwright.planner.fits.fitting import Deviation, fit_factors
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.validation import UNSCORED_GROUPS, measured_runs
 from shardwright.planner.validation_fits import deviations
+
+SET = (
+    "products.ampere",
+    "products.hopper",
+    "products.blackwell",
+    "products.below_16_bits",
+    "attention",
+    "streams",
+)
+"""Rates of the kernels that most of a step consists of, for generations that several sources ran on."""
 
 GAIN = 0.0005
 """Least fall of the error of sources left out for which a factor is taken up."""
@@ -131,37 +143,65 @@ def means(found: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     return float(median), float(p90)
 
 
-def main() -> None:
-    """Reads runs, chooses and fits factors, prints what they do and writes the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--factors", help="fit these instead of choosing")
-    given = parser.parse_args()
-    names = list(FACTORS)
-    options = PricingOptions(fits=NOTHING_FITTED)
-    runs = deviations(measured_runs(given.runs, options, frozenset(UNSCORED_GROUPS)), names)
-    some = given.factors.split(",") if given.factors else chosen(runs, names)
-    some = [name for name in names if name in some]
-    own, groups = part(runs, names, some), by_source(part(runs, names, some))
-    values = fit_factors(own, some)
-    ways = {
+def alternatives(runs: Sequence[Deviation], names: Sequence[str], some: Sequence[str]) -> dict[str, float]:
+    """How the median error of sources left out changes with each factor taken up (or left, if it is one of `some`)."""
+
+    def median(chosen_ones: Sequence[str]) -> float:
+        return means(left_out(part(runs, names, chosen_ones), chosen_ones))[0]
+
+    base = median(some)
+    other = {name: [one for one in some if one != name] if name in some else [*some, name] for name in names}
+    return {name: median(ones) - base for name, ones in other.items()}
+
+
+def ways_of(runs: Sequence[Deviation], names: Sequence[str], some: Sequence[str], *, choose: bool) -> dict[str, Any]:
+    """Errors of each source by the way factors are found."""
+    own = part(runs, names, some)
+    groups, values = by_source(own), fit_factors(own, some)
+    made = {
         "none": {source: errors(rows, some, {}) for source, rows in groups.items()},
         "in_sample": {source: errors(rows, some, values) for source, rows in groups.items()},
         "left_out": left_out(own, some),
     }
-    choices = {} if given.factors else nested(runs, names)
-    ways |= {"chosen_and_left_out": {source: pair for source, (pair, _) in choices.items()}} if choices else {}
-    figures = {way: means(found) for way, found in ways.items()}
-    made = document(own, some, figures)
-    print(f"{len(runs)} runs of {len(groups)} sources, {len(some)} factors of {len(names)}")
+    if choose:
+        made["chosen_and_left_out"] = {source: pair for source, (pair, _) in nested(runs, names).items()}
+    return made
+
+
+def shown(made: Mapping[str, Any], ways: Mapping[str, Any], changes: Mapping[str, float]) -> list[str]:
+    """The tables that are printed."""
+    lines = [f"{made['runs']} runs of {len(made['sources'])} sources, {len(made['factors'])} factors of {len(FACTORS)}"]
     for name, row in made["factors"].items():
-        print(f"  {name:30} {row['value']:.3f} ± {row['standard_error']:.3f}  ({FACTORS[name].says})")
-    for way, (median, p90) in figures.items():
-        print(f"{way:20} median {100 * median:5.2f} %, p90 {100 * p90:5.2f} %")
-    for source in groups:
+        range_ = f"{row['left_out_least']:.3f} to {row['left_out_most']:.3f} left out"
+        less = f"without it {100 * changes[name]:+.2f}"
+        lines.append(f"  {name:30} {row['value']:.3f} ± {row['standard_error']:.3f}, {range_}; {less}")
+    lines.append(
+        "not fitted; with it: " + ", ".join(f"{n} {100 * c:+.2f}" for n, c in changes.items() if n not in made["factors"])
+    )
+    lines += [f"{way:20} median {100 * means(f)[0]:5.2f} %, p90 {100 * means(f)[1]:5.2f} %" for way, f in ways.items()]
+    lines.append("median / p90 by source: " + ", ".join(ways))
+    for source in made["sources"]:
         cells = "  ".join(f"{100 * found[source][0]:5.1f} /{100 * found[source][1]:5.1f}" for found in ways.values())
-        print(f"  {source:16} {cells}   {' '.join(choices[source][1]) if choices else ''}")
+        lines.append(f"  {source:16} {cells}")
+    return lines
+
+
+def main() -> None:
+    """Reads runs, fits factors, prints what they do and writes the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--factors", help="fit these instead of the set that ships")
+    parser.add_argument("--choose", action="store_true", help="choose among all factors, and judge the choice")
+    given = parser.parse_args()
+    names = list(FACTORS)
+    options = PricingOptions(fits=NOTHING_FITTED)
+    runs = deviations(measured_runs(given.runs, options, frozenset(UNSCORED_GROUPS)), names)
+    wanted = given.factors.split(",") if given.factors else chosen(runs, names) if given.choose else SET
+    some = [name for name in names if name in wanted]
+    ways = ways_of(runs, names, some, choose=given.choose)
+    made = document(part(runs, names, some), some, {way: means(found) for way, found in ways.items()})
+    print("\n".join(shown(made, ways, alternatives(runs, names, some))))
     if given.output:
         given.output.write_text(yaml_text(made), encoding="utf-8")
 

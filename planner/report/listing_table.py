@@ -17,7 +17,8 @@ UNITS = {
 }
 COUNTS = ("parameters", "active_parameters")
 ONLY_OF_RULES = ("reads", "source", "since", "until", "settings")
-ONLY_IN_FULL = (*ONLY_OF_RULES, "writes", "launchers", "cannot", "zero_stage", "grad_bytes", "scaleup_domain_gpus")
+ONLY_IN_FULL = (*ONLY_OF_RULES, "writes", "launchers", "cannot", "zero_stage", "grad_bytes", "scaleup_domain_gpus",
+                "left_out_least", "left_out_most")  # fmt: skip
 LONG = ("says", "versions", "description", "rules", "targets", "arch", "frameworks")
 HEADINGS = {"active_parameters": "active"}
 
