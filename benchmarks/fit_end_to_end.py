@@ -2,10 +2,10 @@
 
     python benchmarks/fit_end_to_end.py RUNS.csv [-o FILE] [--factors NAME,...] [--choose]
 
-Fitted are the rates of kernels in training, `SET`: nothing is chosen, so errors of sources left out are what they seem. For
-every other factor of `planner.fits.factors` the table says what taking it up does to those errors, for each of the set what leaving
-it out does. --choose takes factors up one by one as long as errors of sources left out fall by `GAIN` (`chosen`) and
-judges the choice on sources that took part in neither choice nor fit (`nested`). -o writes the file that ships,
+Fitted are the rates of kernels in training, `SET`: nothing is chosen, so errors of sources left out are what they seem. The
+table also says what taking up each other factor of `planner.fits.factors` does to those errors, and what leaving out one of the
+set does. --choose takes factors up one by one as long as errors of sources left out fall by `GAIN` (`chosen`) and judges the
+choice on sources that took part in neither choice nor fit (`nested`). -o writes the file that ships,
 `planner/fits/presets/published-runs.yaml`. Prices are linear in log factors here; `shardwright validate --fit loso` prices in
 full.
 """
