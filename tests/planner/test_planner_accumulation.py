@@ -6,12 +6,13 @@ from shardwright.hardware.catalog import load_device
 from shardwright.hardware.kernels import load_fit
 from shardwright.models.catalog import load_model
 from shardwright.planner.estimation import estimate
+from shardwright.planner.fits.factors import NOTHING_FITTED
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 
 
 def compute_s(micro_batches, *overrides):
-    options = PricingOptions(stack="nanotron", overrides=overrides)
+    options = PricingOptions(stack="nanotron", overrides=overrides, fits=NOTHING_FITTED)
     made = estimate(
         "llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=8 * micro_batches, degrees=Degrees(zero=1), options=options
     )

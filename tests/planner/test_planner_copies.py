@@ -6,6 +6,7 @@ from shardwright.hardware.catalog import load_device
 from shardwright.hardware.kernels import load_fit
 from shardwright.models.catalog import load_model
 from shardwright.planner.estimation import estimate
+from shardwright.planner.fits.factors import NOTHING_FITTED
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
 
@@ -15,7 +16,7 @@ MICRO_BATCHES = 4
 
 def exposed_s(*overrides, cluster="dgx-h100:1", framework="torchrun", batch=8 * MICRO_BATCHES, **degrees):
     chosen = Degrees(micro_batch=1, recompute="full", **degrees)
-    options = PricingOptions(framework=framework, overrides=overrides)
+    options = PricingOptions(framework=framework, overrides=overrides, fits=NOTHING_FITTED)
     made = estimate("llama3.1-8b", cluster, seq_len=4096, global_batch=batch, degrees=chosen, options=options)
     return made.to_dict()
 

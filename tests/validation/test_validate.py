@@ -177,10 +177,12 @@ def test_an_odd_run_moves_predictions_less():
     assert site_shift(0.1) / math.log1p(0.1) > site_shift(1.0) / math.log1p(1.0)
 
 
-def test_fits_price_alike_and_say_so(tmp_path):
+def test_what_is_fitted_is_said(tmp_path):
     runs = [found(tmp_path, row(), row(tp=1), fit=fit)[0] for fit in ("all", "none", "loso")]
-    assert runs[0]["summary"] == runs[1]["summary"] == runs[2]["summary"]
-    assert "price alike" in runs[0]["note"]
+    assert runs[0]["summary"] == runs[1]["summary"] == runs[2]["summary"]  # the stand-in knows no factors
+    assert [run["fit"] for run in runs] == ["all", "none", "loso"]
+    assert len({run["note"] for run in runs}) == 3
+    assert all("no blind test" in run["note"] for run in runs)
 
 
 def test_wrong_words_are_misuse(tmp_path):
