@@ -88,6 +88,11 @@ def check_hosts(cluster: Cluster) -> None:
         host_of(group.node, group.gpus_per_node)
 
 
+def hosts_known(cluster: Cluster) -> bool:
+    """Whether the host of every node is known well enough to offload to."""
+    return all(group.node.host_bytes_per_s or group.node.device.pcie_bytes_per_s for group in cluster.groups)
+
+
 def narrowest(hosts: Sequence[Host]) -> Host:
     """The least of several hosts in every respect; memory of which nothing is known is no limit."""
     known = [host.memory_bytes // host.gpus for host in hosts if host.memory_bytes is not None]

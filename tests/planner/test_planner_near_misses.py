@@ -12,8 +12,9 @@ from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, build_problem
-from shardwright.planner.search.near_misses import near_misses, remedies
+from shardwright.planner.search.near_misses import near_misses
 from shardwright.planner.search.options import SearchOptions
+from shardwright.planner.search.remedies import remedies
 from shardwright.planner.search.run import plan
 
 CASES = {
@@ -78,6 +79,11 @@ def changed_degrees(degrees, change):
     """The plan after a change such as `tp 8`, `micro-batch 1`, `zero 2` or `recompute full`."""
     name, value = change.rsplit(" ", 1)
     field = name.replace("-", "_")
+    if field == "offload":
+        together = {"zero": 3} if value == "optimizer,parameters" else {}
+        return replace(degrees, offload=value, **together)
+    if field == "recompute_layers":
+        return replace(degrees, recompute="full", recompute_layers=int(value))
     if field == "recompute":
         return replace(degrees, recompute=value, recompute_layers=None)
     if field == "micro_batch":
@@ -88,12 +94,17 @@ def changed_degrees(degrees, change):
     return replace(degrees, layers_per_stage=None, dp_replicate=None, **plain, **{field: int(value)})
 
 
+def searched(remedy):
+    """Whether a remedy is another plan, found by searching."""
+    return "nodes" in remedy["change"] or remedy["change"].startswith("another plan")
+
+
 def test_every_remedy_does_what_it_says(case):
     problem, result = case
     for miss in result.data["near_misses"]:
         for remedy in miss["remedies"]:
             assert isinstance(remedy["feasible"], bool)
-            if "nodes" in remedy["change"]:
+            if searched(remedy):
                 continue
             again = after(problem, miss, remedy["change"])
             assert again["feasible"] == remedy["feasible"]
@@ -138,7 +149,7 @@ def test_remedies_of_a_plan_that_nearly_fits_are_feasible(fix, wanted):
     for miss in tried:
         feasible = [remedy for remedy in miss["remedies"] if remedy["feasible"]]
         for remedy in feasible:
-            if "nodes" in remedy["change"]:
+            if searched(remedy):
                 continue
             again = after(problem, miss, remedy["change"])
             assert again["feasible"], remedy["change"]
@@ -174,3 +185,87 @@ def test_remedies_keep_the_rules():
     changes = [r["change"] for r in remedies(problem, record)]
     assert changes
     assert not any(change.startswith("loss-chunks") for change in changes)
+
+
+def tight(memory, framework="megatron"):
+    """A job on devices of so many bytes."""
+    options = PricingOptions(overrides=(f"cluster.memory_bytes={memory:.0f}",), framework=framework)
+    return build_problem("llama3.1-8b", "dgx-h100:1", seq_len=8192, global_batch=64, options=options)
+
+
+def between(degrees, leaner, framework="megatron"):
+    """The job on devices half-way between what a plan needs and what a leaner one does, and the record of the first."""
+    wide = tight(200e9, framework)
+    peaks = [estimate_degrees(wide, one)["memory"]["peak_bytes"] for one in (degrees, leaner)]
+    problem = tight(sum(peaks) / 2, framework)
+    return problem, estimate_degrees(problem, degrees)
+
+
+PLAIN = Degrees(tp=2, zero=1)
+
+
+def test_remedies_that_fit_come_first_and_the_fastest_of_them():
+    problem, record = between(PLAIN, replace(PLAIN, recompute="full"))
+    found = remedies(problem, record)
+    fits = [remedy["feasible"] for remedy in found]
+    assert fits == sorted(fits, reverse=True)
+    steps = [remedy["step_time_s"] for remedy in found if remedy["feasible"]]
+    assert steps == sorted(steps)
+    assert len(steps) > 1
+
+
+@pytest.mark.parametrize("framework", ["megatron", "any", "pytorch"])
+@pytest.mark.parametrize("vpp", [1, 2])
+def test_the_fewest_recomputed_layers_are_offered(framework, vpp):
+    plain = replace(PLAIN, zero=3) if framework == "pytorch" else PLAIN
+    degrees = replace(plain, pp=vpp, vpp=vpp)
+    problem, record = between(degrees, replace(degrees, recompute="full"), framework)
+    (found,) = [remedy for remedy in remedies(problem, record) if remedy["change"].startswith("recompute-layers")]
+    layers = int(found["change"].split()[1])
+    assert 1 < layers < 32 // vpp
+    assert layers % vpp == 0
+    assert found["feasible"]
+    fewer = estimate_degrees(problem, replace(degrees, recompute="full", recompute_layers=layers - vpp))
+    assert not fewer["feasible"]
+    (whole,) = [remedy for remedy in remedies(problem, record) if remedy["change"] == "recompute full"]
+    assert found["step_time_s"] < whole["step_time_s"]
+
+
+def test_the_least_of_the_optimizer_is_offloaded():
+    problem, record = between(PLAIN, replace(PLAIN, offload="optimizer"))
+    (found,) = [r for r in remedies(problem, record) if r["change"].startswith("offload optimizer")]
+    assert found["feasible"]
+    share = float(found["change"].partition("=")[2])
+    assert 0.125 < share < 1
+    assert not estimate_degrees(problem, replace(PLAIN, offload=f"optimizer={share - 0.125}"))["feasible"]
+
+
+def test_activations_are_offloaded_by_layers():
+    problem, record = between(PLAIN, replace(PLAIN, offload="activations"))
+    (found,) = [r for r in remedies(problem, record) if "activations" in r["change"]]
+    assert found["feasible"]
+    layers = float(found["change"].partition("=")[2]) * 32
+    assert layers == pytest.approx(round(layers), abs=1e-3)
+    assert 1 < layers < 31
+    fewer = estimate_degrees(problem, replace(PLAIN, offload=f"activations={(layers - 1) / 32}"))
+    assert not fewer["feasible"]
+
+
+def test_fsdp_offloads_all_states_together():
+    problem = tight(20e9, "pytorch")
+    record = estimate_degrees(problem, Degrees(recompute="full"))
+    changes = [remedy["change"] for remedy in remedies(problem, record) if remedy["change"].startswith("offload")]
+    assert changes == ["offload optimizer,parameters"]
+
+
+def test_a_plan_with_states_on_the_host_is_found_for_the_whole_space():
+    model, cluster, seq_len, batch = "llama3.1-70b", "dgx-h100:1", 8192, 64
+    result = planned("dense").data
+    (found,) = [r for r in result["near_misses"][0]["remedies"] if r["change"].startswith("another plan")]
+    held = SearchOptions(fix={"offload": "optimizer"}, effort="scan", remedies=False)
+    best = plan(model, cluster, seq_len=seq_len, global_batch=batch, search=held).data["search"]["best_step_time_s"]
+    assert found["step_time_s"] == pytest.approx(best, rel=1e-9)
+    fixed = SearchOptions(fix={"offload": "none"}, effort="scan")
+    other = plan(model, cluster, seq_len=seq_len, global_batch=batch, search=fixed).data
+    assert not [r for miss in other["near_misses"] for r in miss["remedies"] if r["change"].startswith("another plan")]
+    assert any(r["change"].endswith("(against --fix)") for r in other["near_misses"][0]["remedies"])
