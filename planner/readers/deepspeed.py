@@ -21,6 +21,7 @@ from typing import Any
 
 from shardwright.errors import InvalidValueError
 from shardwright.models.catalog import load_model
+from shardwright.planner.offloading import Offload
 from shardwright.planner.plans import Degrees
 from shardwright.planner.readers.configuration import Beside, Configuration, Finding
 from shardwright.planner.readers.documents import read_json
@@ -116,7 +117,7 @@ def deepspeed_configuration(path: Path, beside: Beside) -> Configuration:
         precision=_precision(settings),
         optimizer=_optimizer(settings),
         grad_dtype=_grad_dtype(settings),
-        degrees=Degrees(tp=tp, cp=cp, pp=pp, micro_batch=batch.micro, zero=stage, **given),
+        degrees=Degrees(tp=tp, cp=cp, pp=pp, micro_batch=batch.micro, zero=stage, offload=_offload(settings, stage), **given),
         settings=derived | settings.values() | launched,
         found=(*_unknown(settings), *batch.broken, *_both(settings), *_heads(graph.spec.heads, cp)),
         waived=frozenset(("deepspeed-axes",)) if settings.stated.keys() & _AXES else frozenset(),
@@ -163,6 +164,21 @@ def _batch(settings: StatedSettings, dp: int) -> _Batch:
     remedy = f"set {_BATCH} {near}, or start the ranks that make it {batch}"
     broken = (_found("deepspeed-batch-identity", f"{_BATCH} {batch} is not {product}", remedy, _BATCH, _MICRO, _STEPS),)
     return _Batch(batch=batch, micro=max(micro, 1), steps=max(steps, 1), broken=broken)
+
+
+_OFFLOADS = {"optimizer": "offload_optimizer", "parameters": "offload_param"}
+
+
+def _offload(settings: StatedSettings, stage: int | None) -> Offload | None:
+    """What ZeRO keeps in host memory; parameters under stage 3 alone, whatever the document says."""
+    held = {}
+    for part, name in _OFFLOADS.items():
+        key = f"zero_optimization.{name}"
+        if settings.text(f"{key}.device") in {"cpu", "nvme"} and (part == "optimizer" or stage == 3):
+            held[part] = settings.share(f"{key}.ratio", 1.0)
+    if settings.on("zero_optimization.cpu_offload"):  # of DeepSpeed before 0.3.16
+        held.setdefault("optimizer", 1.0)
+    return Offload(**held) if held else None
 
 
 def _precision(settings: StatedSettings) -> str:
@@ -216,10 +232,13 @@ def _unknown(settings: StatedSettings) -> tuple[Finding, ...]:
 
 def _unpriced(settings: StatedSettings) -> tuple[str, ...]:
     found = []
-    for part in ("offload_optimizer", "offload_param"):
+    for part in _OFFLOADS.values():
         key = f"zero_optimization.{part}.device"
-        if settings.known(key) not in (None, "none"):
-            found.append(f"{settings.where(key)}: what is offloaded is priced on the device")
+        if settings.text(key) == "nvme":
+            found.append(f"{settings.where(key)}: what goes to NVMe is priced in host memory")
+    if settings.on("activation_checkpointing.cpu_checkpointing"):
+        where = settings.where("activation_checkpointing.cpu_checkpointing")
+        found.append(f"{where}: checkpointed activations are priced on the device")
     said: dict[str, Any] = {
         "zero_optimization.zero_hpz_partition_size": "secondary shards are not priced",
         "zero_optimization.mics_shard_size": "states are priced as sharded over all ranks",

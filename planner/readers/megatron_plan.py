@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from shardwright.errors import ShardwrightError
 from shardwright.models.spec import ModelSpec
 from shardwright.planner.megatron_splits import SplitFlags, stage_chunks
+from shardwright.planner.offloading import Offload
 from shardwright.planner.plans import MOE_DISPATCHERS, PRICED_CP_COMM, Degrees
 from shardwright.planner.readers.configuration import Finding
 from shardwright.planner.readers.stated import StatedSettings
@@ -144,6 +145,7 @@ def plan_of(settings: StatedSettings, job: Job, spec: ModelSpec, *, newest_defau
         recompute_layers=recomputed,
         layers_per_stage=chunks or None,
         cp_comm=_cp_comm(settings),
+        offload=_offload(settings, spec.layers),
         moe_dispatcher=_dispatcher(settings),
     )
     return Plan(degrees=degrees, found=found)
@@ -162,6 +164,13 @@ def _dispatcher(settings: StatedSettings) -> str | None:
         return kind if kind in MOE_DISPATCHERS else "alltoall"
     backend = settings.text("moe_flex_dispatcher_backend")
     return backend if backend in MOE_DISPATCHERS else "deepep"
+
+
+def _offload(settings: StatedSettings, layers: int) -> Offload | None:
+    """The fraction of the optimizer on the host (all where none is named), and the layers whose activations go there."""
+    fraction = settings.share("optimizer_offload_fraction", 1.0) if settings.on("optimizer_cpu_offload") else 0.0
+    count = min(settings.whole("cpu_offloading_num_layers", 0, least=0) or 0, layers)
+    return Offload(activations=count / layers, optimizer=fraction) if fraction or count else None
 
 
 def split_flags(settings: StatedSettings) -> SplitFlags:
@@ -215,9 +224,8 @@ def _recompute(settings: StatedSettings, vpp: int) -> tuple[str, int | None]:
 _UNPRICED: Mapping[str, str] = {
     "rampup_batch_size": "the batch is priced as it is after the ramp",
     "step_batch_size_schedule": "the batch is priced as --global-batch-size says",
-    "optimizer_cpu_offload": "optimizer states are priced on the device",
-    "cpu_offloading": "activations are priced on the device",
-    "fine_grained_activation_offloading": "activations are priced on the device",
+    "cpu_offloading": "what is offloaded is priced by --cpu-offloading-num-layers",
+    "fine_grained_activation_offloading": "activations of single modules are priced on the device",
     "fp8_param": "parameters are priced in 16 bits",
     "fp8_param_gather": "parameters are priced in 16 bits",
     "fp4_param": "parameters are priced in 16 bits",
@@ -245,6 +253,9 @@ def unpriced(settings: StatedSettings) -> tuple[str, ...]:
     modules = settings.words("recompute_modules")
     if settings.text("recompute_granularity") == "selective" and modules and set(modules) != {"core_attn"}:
         found.append(f"{settings.where('recompute_modules')}: selective recompute is priced as the stack profile's modules")
+    if settings.on("optimizer_cpu_offload") and not settings.on("overlap_cpu_optimizer_d2h_h2d"):
+        where = settings.where("optimizer_cpu_offload")
+        found.append(f"{where}: copies are priced beside the update, as with --overlap-cpu-optimizer-d2h-h2d")
     odd = set(settings.words("cp_comm_type")) - {"p2p"}
     if settings.whole("context_parallel_size", 1) != 1 and odd and _cp_comm(settings) is None:
         found.append(f"{settings.where('cp_comm_type')}: context parallelism is priced as a ring (p2p)")

@@ -102,6 +102,13 @@ class StatedSettings:
             raise InvalidValueError(f"{_shown(value)} is no number", where=self.where(name), hint="give a number")
         return float(value)
 
+    def share(self, name: str, default: float) -> float:
+        """A fraction of a whole."""
+        value = self.number(name, default)
+        if not 0 <= value <= 1:
+            raise InvalidValueError(f"{value:g} is no fraction", where=self.where(name), hint="give 0 to 1")
+        return value
+
     def on(self, name: str, default: bool = False) -> bool:
         """A switch."""
         value = self.known(name)

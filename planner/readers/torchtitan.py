@@ -24,6 +24,7 @@ from shardwright.models.graph import ModelGraph
 from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
 from shardwright.planner.emit.torchtitan.flavors import flavors_of, preset_of
+from shardwright.planner.offloading import Offload
 from shardwright.planner.plans import Degrees
 from shardwright.planner.readers.configuration import Beside, Configuration, Finding
 from shardwright.planner.readers.documents import read_toml
@@ -107,6 +108,7 @@ def torchtitan_configuration(path: Path, beside: Beside) -> Configuration:
             settings.word(_P + "expert_parallel_comm_backend", tuple(_BACKENDS), "standard") or "standard"
         ],
         cp_comm=_ROTATIONS[settings.word(_P + "context_parallel_rotate_method", tuple(_ROTATIONS), "allgather") or "allgather"],
+        offload=Offload(optimizer=1.0, parameters=1.0) if settings.on("training.enable_cpu_offload") else None,
     )
     whole = batch if batch is not None and batch > 0 else local * dp
     accumulated = mesh.pp > 1 and whole > local * dp
@@ -303,7 +305,6 @@ def _unknown(settings: StatedSettings) -> tuple[Finding, ...]:
 
 def _unpriced(settings: StatedSettings, *, accumulated: bool) -> tuple[str, ...]:
     said = {
-        "training.enable_cpu_offload": "parameters and states are priced on the device",
         _P + "enable_async_tensor_parallel": "how much of it is hidden is the stack profile's",
         _P + "pipeline_parallel_schedule_csv": "the schedule of the file is not read",
     }

@@ -32,7 +32,9 @@ PLANS: dict[str, dict[str, Any]] = {
 
 SWITCHES: dict[str, dict[str, Any]] = {
     "zero 1": {"zero_stage": 1},
-    "offload": {"offload": {"activations": 0.5, "optimizer": 0.0, "parameters": 0.0}},
+    "activations": {"offload": {"activations": 0.47, "optimizer": 0.0, "parameters": 0.0}},
+    "some of the optimizer": {"offload": {"activations": 0.0, "optimizer": 0.5, "parameters": 0.0}, "zero_stage": 0},
+    "parameters alone": {"offload": {"activations": 0.0, "optimizer": 0.0, "parameters": 1.0}, "zero_stage": 3},
     "gather": {"cp": 2, "cp_comm": "a2a+p2p"},
     "modules": {"recompute": {"mode": "selective", "modules": ["mlp_act"], "layers": 1}},
     "no resharding": {"zero_stage": 3, "reshard_after_forward": False},
@@ -71,9 +73,9 @@ def test_refusals_of_optimizers_are_declared(target: str, optimizer: str) -> Non
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_offload_is_refused_by_all(target: str) -> None:
+def test_activations_of_no_whole_layers_are_offloaded_by_none(target: str) -> None:
     request = of({"model": "llama3.2-1b"})
-    odd = replace(request, parallel={**request.parallel, **SWITCHES["offload"]}, version=VERSIONS[target][-1])
+    odd = replace(request, parallel={**request.parallel, **SWITCHES["activations"]}, version=VERSIONS[target][-1])
     assert "parallel.offload" in {refusal.field for refusal in TARGETS[target].refusals(odd)}
 
 

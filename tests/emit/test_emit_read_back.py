@@ -41,7 +41,7 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
     {"model": "deepseek-v3", "cluster": "dgx-h200:128", "global_batch": 1024, "degrees": Degrees(pp=16, ep=64)},
 )
 #: What the arguments leave to Megatron, or the reader does not tell.
-UNSAID = ("overlap", "cp_comm", "offload", "reshard_after_forward")
+UNSAID = ("overlap", "cp_comm", "reshard_after_forward")
 
 
 def read(folder: Path, cluster: str, version: str) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def test_open_values(priced) -> None:
 def test_what_is_not_priced_is_said(priced) -> None:
     data = changed(zero_optimization={"stage": 3, "offload_param": {"device": "cpu"}}, optimizer={"type": "OneBitAdam"})
     warnings = " ".join(priced(data)["warnings"])
-    assert "offloaded is priced on the device" in warnings
+    assert "offloaded" not in warnings
     assert "priced with the states of adam" in warnings
 
 
@@ -222,3 +222,35 @@ def test_sequence_parallelism_exchanges_heads(priced) -> None:
     assert record["parallel"]["cp_comm"] == "a2a"
     assert {row["collective"] for row in record["communication"] if row["axis"] == "cp"} == {"all_to_all"}
     assert record["warnings"] == []
+
+
+HOST = {"device": "cpu", "pin_memory": True}
+
+
+@pytest.mark.parametrize(
+    ("zero", "held"),
+    [
+        ({"stage": 2, "offload_optimizer": HOST}, {"optimizer": 1.0, "parameters": 0.0}),
+        ({"stage": 3, "offload_optimizer": HOST, "offload_param": HOST}, {"optimizer": 1.0, "parameters": 1.0}),
+        ({"stage": 3, "offload_optimizer": HOST | {"ratio": 0.4}}, {"optimizer": 0.4, "parameters": 0.0}),
+        ({"stage": 3, "offload_param": {"device": "none"}}, {"optimizer": 0.0, "parameters": 0.0}),
+        ({"stage": 2, "cpu_offload": True}, {"optimizer": 1.0, "parameters": 0.0}),
+    ],
+)
+def test_what_is_offloaded_is_priced(priced, zero: dict, held: dict) -> None:
+    record = priced(changed(zero_optimization=zero))
+    assert record["parallel"]["offload"] == held | {"activations": 0.0}
+    assert (record["memory"]["host_peak_bytes"] is not None) == any(held.values())
+
+
+def test_what_goes_to_nvme_is_said(priced) -> None:
+    data = changed(zero_optimization={"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/scratch"}})
+    record = priced(data)
+    assert "NVMe is priced in host memory" in " ".join(record["warnings"])
+    assert record["parallel"]["offload"]["optimizer"] == 1.0
+
+
+def test_a_ratio_that_is_none_is_named(priced) -> None:
+    with pytest.raises(InvalidValueError, match="no fraction") as caught:
+        priced(changed(zero_optimization={"stage": 3, "offload_optimizer": HOST | {"ratio": 1.5}}))
+    assert "ratio" in caught.value.where

@@ -120,6 +120,7 @@ _MODEL: Mapping[str, tuple[str, _Convert]] = {
     "recompute-method": ("recompute_method", _text),
     "recompute-num-layers": ("recompute_num_layers", _whole),
     "recompute-modules": ("recompute_modules", _texts),
+    "cpu-offloading-num-layers": ("cpu_offloading_num_layers", _whole),
     "tp-comm-overlap": ("tp_comm_overlap", _on),
     "no-gradient-accumulation-fusion": ("gradient_accumulation_fusion", _off),
     "seq-length": ("seq_length", _whole),
@@ -140,6 +141,9 @@ _OTHERS: Mapping[str, tuple[tuple[str, str], _Convert]] = {
     "optimizer": (("optimizer", "optimizer"), _text),
     "lr": (("optimizer", "lr"), _real),
     "use-precision-aware-optimizer": (("optimizer", "use_precision_aware_optimizer"), _on),
+    "optimizer-cpu-offload": (("optimizer", "optimizer_cpu_offload"), _on),
+    "optimizer-offload-fraction": (("optimizer", "optimizer_offload_fraction"), _real),
+    "overlap-cpu-optimizer-d2h-h2d": (("optimizer", "overlap_cpu_optimizer_d2h_h2d"), _on),
     "exp-avg-dtype": (("optimizer_dtypes", "exp_avg_dtype"), _text),
     "exp-avg-sq-dtype": (("optimizer_dtypes", "exp_avg_sq_dtype"), _text),
     "log-interval": (("logger", "log_interval"), _whole),
@@ -168,6 +172,8 @@ def bridge_fields(words: Sequence[Word]) -> Fields:
         if name in _MODEL:
             field, convert = _MODEL[name]
             made.setdefault("model", {})[field] = convert(values)
+            if field == "cpu_offloading_num_layers":
+                made["model"]["cpu_offloading"] = True  # Megatron-LM's arguments switch it on with the number
         elif name in _OTHERS:
             (section, field), convert = _OTHERS[name]
             made.setdefault(section, {})[field] = convert(values)

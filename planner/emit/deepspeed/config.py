@@ -12,6 +12,7 @@ Source: DeepSpeed 0.19 `runtime/config.py`, `runtime/constants.py`, `runtime/zer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardwright.planner.emit.base import Request
@@ -67,4 +68,15 @@ def _zero(request: Request) -> dict[str, Any]:
     elements = max(1, int(request.stack["bucket_bytes"]) // (2 * gradient_bytes(request)))
     gathered = {"allgather_bucket_size": elements} if stage < 3 else {}
     overlap = bool(request.parallel["overlap"]["dp_reduce"])
-    return {"stage": stage, "overlap_comm": overlap, "reduce_bucket_size": elements, **gathered}
+    hosted = _offload(request.parallel["offload"])
+    return {"stage": stage, "overlap_comm": overlap, "reduce_bucket_size": elements, **gathered, **hosted}
+
+
+def _offload(held: Mapping[str, float]) -> dict[str, Any]:
+    """What goes to pinned host memory, the ratio where it is a part."""
+    made: dict[str, Any] = {}
+    for part, name in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
+        if held[part]:
+            ratio = {"ratio": held[part]} if held[part] < 1 else {}
+            made[name] = {"device": "cpu", "pin_memory": True, **ratio}
+    return made

@@ -73,7 +73,13 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
             "ZeRO over a part of the ranks",
             "plan with dp_replicate 1",
         ),
-        ("offload", any(parallel["offload"].values()), "offload is not written", "plan without offload"),
+        ("offload", parallel["offload"]["activations"] > 0, "ZeRO offloads no activations", "plan with --offload optimizer"),
+        (
+            "offload",
+            bool(parallel["offload"]["optimizer"]) and (stage == 0 or request.training["optimizer"] != "adam"),
+            "the optimizer on the host is Adam, under ZeRO",
+            "plan with adam and zero 1",
+        ),
         (
             "recompute.mode",
             parallel["recompute"]["mode"] == "selective",
@@ -122,7 +128,7 @@ def _dotted(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
 _CANNOT = UNSAID_OF_MODELS | {
     **{f"parallel.{name}": "above 1: no such degree in the JSON" for name in _DEGREES},
     "parallel.dp_replicate": "above 1 with ZeRO: shards go over all ranks",
-    "parallel.offload": "offload of any kind",
+    "parallel.offload": "activations; optimizers but adam, and without ZeRO",
     "parallel.recompute.mode": "selective",
     "parallel.reshard_after_forward": "no with ZeRO 3",
     "training.precision": f"other than {', '.join(PRECISIONS)}",

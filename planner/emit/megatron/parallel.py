@@ -1,6 +1,6 @@
 """The plan as Megatron arguments.
 
-    parallel_words(request)      degrees, pipeline, experts, ZeRO, recompute, overlap, precision
+    parallel_words(request)      degrees, pipeline, experts, ZeRO, recompute, offload, overlap, precision
     environment(request)         CUDA_DEVICE_MAX_CONNECTIONS and allocator settings
 
 Megatron's two ways to shard states: the distributed optimizer (ZeRO 1) and Megatron-FSDP (ZeRO 3). CUDA_DEVICE_MAX_CONNECTIONS
@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardwright.planner.emit.base import Request, Word
 from shardwright.planner.emit.megatron.arguments import flag, option
 from shardwright.planner.emit.megatron.pipeline import pipeline_words
 from shardwright.planner.emit.megatron.versions import has
+from shardwright.planner.rules.offloading import whole_layers
 
 _FP8 = {"fp8-tensorwise": ("hybrid", "tensorwise"), "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}
 _OLD_DEVICES = ("volta", "ampere", "ada", "hopper")
@@ -30,6 +33,7 @@ def parallel_words(request: Request) -> tuple[Word, ...]:
         *(_expert_words(request) if request.spec.moe else ()),
         *_state_words(request),
         *_recompute_words(request),
+        *_offload_words(request),
         *_overlap_words(request),
     )
 
@@ -148,6 +152,28 @@ def _recompute_words(request: Request) -> tuple[Word, ...]:
         *option("recompute-granularity", "full"),
         *option("recompute-method", "uniform" if whole else "block"),
         *option("recompute-num-layers", 1 if whole else recompute["layers"] // request.parallel["vpp"]),
+    )
+
+
+def offloaded_layers(request: Request) -> int | None:
+    """Layers whose activations are offloaded; None where the fraction is that of no whole number, or of all of them."""
+    fraction, layers = request.parallel["offload"]["activations"], request.spec.layers
+    return round(fraction * layers) if bool(whole_layers(np.array(fraction), layers)) else None
+
+
+def _offload_words(request: Request) -> tuple[Word, ...]:
+    """The hybrid optimizer, which reuses the precision-aware one and so the distributed one, and layers of activations."""
+    parallel, fraction = request.parallel, request.parallel["offload"]["optimizer"]
+    layers = option("cpu-offloading-num-layers", offloaded_layers(request)) if parallel["offload"]["activations"] else ()
+    if not fraction:
+        return layers
+    return (
+        *layers,
+        *flag("optimizer-cpu-offload", True),
+        *option("optimizer-offload-fraction", fraction),
+        *flag("overlap-cpu-optimizer-d2h-h2d", True),
+        *flag("use-precision-aware-optimizer", request.training["optimizer"] != "adam-bf16"),
+        *flag("use-distributed-optimizer", parallel["zero_stage"] == 0),
     )
 
 

@@ -14,6 +14,7 @@ from shardwright.planner.emit.megatron.parallel import (
     all_recomputed,
     environment,
     job_words,
+    offloaded_layers,
     parallel_words,
     recomputed_modules,
 )
@@ -83,9 +84,23 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
     if parallel["schedule"] not in ("1f1b", "interleaved-1f1b"):
         message = f"Megatron runs 1F1B and interleaved 1F1B, not {parallel['schedule']}"
         found.append(Refusal(field="parallel.schedule", message=message, remedy="plan with --fix schedule=1f1b"))
-    if any(parallel["offload"].values()):
-        found.append(Refusal(field="parallel.offload", message="offload is not written", remedy="plan without offload"))
-    return (*found, *_recompute_refusals(request))
+    return (*found, *_recompute_refusals(request), *_offload_refusals(request))
+
+
+def _offload_refusals(request: Request) -> tuple[Refusal, ...]:
+    parallel = request.parallel
+    held = parallel["offload"]
+    piped = parallel["pp"] > 1 or parallel["recompute"]["mode"] != "none"
+    tests = (
+        (held["parameters"] > 0, "Megatron offloads no parameters", "plan with --offload optimizer"),
+        (held["optimizer"] > 0 and parallel["zero_stage"] == 3, "Megatron-FSDP with states on the host", "plan with zero 1"),
+        (
+            held["activations"] > 0 and (piped or offloaded_layers(request) is None),
+            "activations leave by whole layers, without a pipeline and without recomputing",
+            f"plan with a number of {request.spec.layers} layers below all, pp 1 and recompute none",
+        ),
+    )
+    return tuple(Refusal(field="parallel.offload", message=said, remedy=remedy) for broken, said, remedy in tests if broken)
 
 
 def _recompute_refusals(request: Request) -> tuple[Refusal, ...]:
@@ -127,7 +142,7 @@ MEGATRON_CANNOT = UNSAID_OF_MODELS | {
     "stages.layers": "before 0.13: stages that differ elsewhere than at the first and the last",
     "parallel.zero_stage": "2, and 3 with a pipeline",
     "parallel.schedule": "other than 1f1b, interleaved-1f1b",
-    "parallel.offload": "offload of any kind",
+    "parallel.offload": "parameters; the optimizer with zero 3; activations with pp or recompute, or of no whole layers",
     "parallel.recompute.modules": f"other than {', '.join(RECOMPUTED_MODULES)}",
     "parallel.recompute.layers": "no whole number a virtual stage",
     "training.seq_len": "longer than a model's learned positions",

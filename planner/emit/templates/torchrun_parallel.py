@@ -11,7 +11,7 @@ from context import CORES, ExpertExchange, held_positions
 from model import MixtureOfExperts, Model, fill, whole_sequence
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -193,6 +193,8 @@ def sharded(model, plan, mesh):
     reduce = half if plan["grad_bytes"] == 2 else torch.float32
     policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=reduce) if half else MixedPrecisionPolicy()
     options = {"reshard_after_forward": plan["reshard_after_forward"], "mp_policy": policy}
+    if plan["states_on_host"]:  # shards, their gradients and the optimizer; pinned where there is a device to copy to
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.all.device_type != "cpu")
     data = mesh.sharding()
     for layer in model.layers.values():
         block = getattr(layer, "_checkpoint_wrapped_module", layer)

@@ -35,10 +35,10 @@ class LossScale:
     def scaled_back(self, parameters):
         """Divides gradients by the scale, and moves it; False where one of them, on any rank, is not finite."""
         grads = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad for p in parameters if p.grad is not None]
-        device = parameters[0].device
+        device = "cuda" if torch.cuda.is_available() else "cpu"  # gradients may be on the host, groups exchange on devices
         finite = torch.ones(1, device=device)
         for grad in grads:
-            finite *= grad.isfinite().all()
+            finite *= grad.isfinite().all().to(device)
             grad.div_(self.value)
         dist.all_reduce(finite, op=dist.ReduceOp.MIN)
         whole = bool(finite)

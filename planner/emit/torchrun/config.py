@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from shardwright.planner.emit.base import Request
+from shardwright.planner.emit.torch_offload import all_states_on_host
 from shardwright.planner.emit.torch_schedules import SCHEDULES
 
 OPTIMIZERS = ("adam", "sgd", "adafactor")
@@ -72,5 +73,6 @@ def _plan(request: Request) -> dict[str, Any]:
         "optimizer": request.training["optimizer"],
         "grad_bytes": request.training["grad_bytes"],
         "bucket_mb": bucket_mb(request),
+        "states_on_host": all_states_on_host(request),
         "recompute": {"mode": recompute["mode"], "layers_per_chunk": each if recompute["mode"] == "full" else 0},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word
 from shardwright.planner.emit.quoting import json_text
 from shardwright.planner.emit.templating import template
+from shardwright.planner.emit.torch_offload import all_states_on_host
 from shardwright.planner.emit.torch_schedules import SCHEDULES
 from shardwright.planner.emit.torchrun.config import OPTIMIZERS, bucket_mb, package_config, replicated
 from shardwright.planner.emit.torchrun.model import UNSAID_OF_MODELS, model_refusals
@@ -67,6 +68,7 @@ _Found = tuple[tuple[str, bool, str, str], ...]
 def _degree_tests(request: Request) -> _Found:
     parallel, schedule = request.parallel, request.parallel["schedule"]
     cp, pieces = parallel["cp"], 2 * parallel["cp"]
+    shared = parallel["dp"] * cp * parallel["ep"] > 1
     return (
         ("schedule", schedule not in SCHEDULES, f"no schedule {schedule}", "plan with 1f1b"),
         ("zero_stage", parallel["zero_stage"] == 1, "FSDP2 has no ZeRO 1", "plan with zero 3 or 0"),
@@ -77,7 +79,12 @@ def _degree_tests(request: Request) -> _Found:
             "plan with cp 1",
         ),
         ("cp_comm", cp > 1 and parallel["cp_comm"] not in _CP_COMMS, f"no cp_comm {parallel['cp_comm']}", "plan with p2p"),
-        ("offload", any(parallel["offload"].values()), "offload is not written", "plan without offload"),
+        (
+            "offload",
+            any(parallel["offload"].values()) and not (all_states_on_host(request) and shared),
+            "FSDP2 moves parameters, gradients and optimizer together to the host, of states that several ranks share",
+            "plan with --offload optimizer,parameters and zero 3",
+        ),
     )
 
 
@@ -122,7 +129,7 @@ _CANNOT = UNSAID_OF_MODELS | {
     "sequence parallelism",
     "parallel.pp": "tied embeddings",
     "parallel.etp": "above 1",
-    "parallel.offload": "offload of any kind",
+    "parallel.offload": "other than optimizer and parameters, whole, with zero 3 over several ranks",
     "parallel.recompute.layers": "no whole number a virtual stage",
     "training.precision": f"other than {', '.join(_PRECISIONS)}",
     "training.optimizer": f"other than {', '.join(OPTIMIZERS)}",

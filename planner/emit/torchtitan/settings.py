@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from shardwright.planner.emit.base import Request
+from shardwright.planner.emit.torch_offload import all_states_on_host
 from shardwright.planner.emit.torch_schedules import TITAN_SCHEDULES
 
 ROTATE_METHODS = {"p2p": "alltoall", "allgather": "allgather"}
@@ -57,6 +58,7 @@ def training(request: Request) -> dict[str, Any]:
         _batch(request)
         | {"steps": request.launch.steps, **dtypes, "mixed_precision_reduce": "float32"}
         | _graphs(request, parallel)
+        | ({"enable_cpu_offload": True} if all_states_on_host(request) else {})
     )
 
 

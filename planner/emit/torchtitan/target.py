@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardwright.planner.emit.base import BUNDLE, Check, File, Program, Refusal, Request, Target, Word, literal
 from shardwright.planner.emit.templating import template
+from shardwright.planner.emit.torch_offload import all_states_on_host
 from shardwright.planner.emit.torch_schedules import TITAN_SCHEDULES
 from shardwright.planner.emit.torchtitan.flavors import Flavor, flavor_names, flavor_of
 from shardwright.planner.emit.torchtitan.module_file import FUNCTION, MODULE, module_config
@@ -75,8 +76,10 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
     if parallel["tp"] > 1 and not parallel["sequence_parallel"]:
         message = "tensor parallelism without sequence parallelism"
         found.append(Refusal(field="parallel.sequence_parallel", message=message, remedy="switch it on"))
-    if any(parallel["offload"].values()):
-        found.append(Refusal(field="parallel.offload", message="offload is not written", remedy="plan without offload"))
+    if any(parallel["offload"].values()) and not all_states_on_host(request):
+        message = "training.enable_cpu_offload moves parameters, gradients and optimizer together, under ZeRO 3"
+        remedy = "plan with --offload optimizer,parameters and zero 3"
+        found.append(Refusal(field="parallel.offload", message=message, remedy=remedy))
     if parallel["recompute"]["mode"] == "full" and parallel["recompute"]["layers"] < request.largest_stage:
         message = "activation checkpointing of some layers only"
         found.append(Refusal(field="parallel.recompute.layers", message=message, remedy="recompute all layers"))
@@ -102,7 +105,7 @@ _CANNOT = {
     "parallel.schedule": f"other than {', '.join(TITAN_SCHEDULES)}",
     "parallel.cp_comm": f"other than {', '.join(ROTATE_METHODS)}",
     "parallel.sequence_parallel": "off with tp above 1",
-    "parallel.offload": "offload of any kind",
+    "parallel.offload": "other than optimizer and parameters, whole, with zero 3",
     "parallel.recompute.layers": "some of a stage's",
     "training.precision": "other than bf16, fp32; in the TOML of 0.2 fp8-tensorwise and mxfp8 too",
     "training.optimizer": "other than adam",
