@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.planner.cost.losses import logits_alive
-from shardwright.planner.cost.offload import Shares, relieved
+from shardwright.planner.cost.offload import relieved
 from shardwright.planner.cost.states import StateTables
 from shardwright.planner.cost.work import StageWork
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
@@ -97,7 +97,7 @@ def stage_memory(
     }
     host = np.zeros_like(alive)
     if batch.offload.any():
-        parts, host = relieved(parts, Shares.of(batch, problem), saved, alive, work.layers[row], problem)
+        parts, host = relieved(batch, parts, state.updated[state_row], (saved, alive, work.layers[row]), problem)
     whole = {name: np.ceil(value) for name, value in parts.items()}
     allocated = sum(whole.values(), start=np.zeros(1))
     whole["reserve_bytes"] = np.ceil(_reserve(batch, problem)[:, None] + problem.stack.allocator_slack * allocated)

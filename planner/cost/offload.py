@@ -89,37 +89,44 @@ def rates_of(grounds: Sequence[Ground], area: IntArray) -> Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What copies are about, bytes on a rank [plans, runs]: states of a stage, activations that one micro-batch keeps."""
+    """What a rank copies, [plans, runs]: parameters it updates, bytes of its own, and of what one micro-batch keeps."""
 
-    optimizer: FloatArray
+    updated: FloatArray
     parameters: FloatArray
     activations: FloatArray
 
 
-def updated(optimizer_bytes: FloatArray, problem: Problem) -> FloatArray:
-    """Parameters that a rank updates, from the bytes of their states."""
-    each = problem.stack.optimizer_bytes(problem.job.optimizer, problem.job.precision)
-    return optimizer_bytes / each if each else np.zeros_like(optimizer_bytes)
+def _state_bytes(batch: PlanBatch, problem: Problem) -> FloatArray:
+    """Bytes an updated parameter has on the host beside itself: master and moments, [plans, 1].
+
+    Where sharded parameters are their own masters (ZeRO 3 of some stacks), the moments alone.
+    """
+    job, stack = problem.job, problem.stack
+    own = (batch.zero[:, None] >= 3) & (stack.doubled_bytes(job.optimizer, job.precision) > 0)
+    return job.optimizer.state_bytes(job.precision) - np.where(own, float(job.optimizer.state_master_bytes(job.precision)), 0.0)
 
 
 def relieved(
-    parts: Mapping[str, FloatArray], shares: Shares, saved: FloatArray, alive: FloatArray, layers: FloatArray, problem: Problem
+    batch: PlanBatch,
+    parts: Mapping[str, FloatArray],
+    updated: FloatArray,
+    activations: tuple[FloatArray, FloatArray, FloatArray],
+    problem: Problem,
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """The parts of a stage's memory with what is left of them on the device, and bytes in host memory; [plans, runs].
 
     Args:
+        batch: plans.
         parts: bytes by part, without offloading.
-        shares: what is offloaded.
-        saved: activations that one micro-batch keeps.
-        alive: micro-batches in flight.
-        layers: layers of the stage.
+        updated: parameters whose update is a rank's.
+        activations: bytes that one micro-batch keeps, micro-batches in flight, layers of the stage.
         problem: precision and stack.
     """
-    job = problem.job
-    width, own = job.precision.parameter_bytes, updated(parts["optimizer_bytes"], problem)
+    shares, width = Shares.of(batch, problem), problem.job.precision.parameter_bytes
+    saved, alive, layers = activations
     kept = alive * saved
     window = np.minimum(IN_FLIGHT * saved / np.maximum(layers, 1.0), kept)
-    copies = shares.optimizer * own * (GRADIENT_BYTES + (1 - shares.parameters) * width)
+    copies = shares.optimizer * updated * (GRADIENT_BYTES + (1 - shares.parameters) * width)
     pinned = copies + shares.parameters * parts["parameters_bytes"] + shares.activations * kept
     left = {
         "parameters_bytes": (1 - shares.parameters) * parts["parameters_bytes"],
@@ -127,7 +134,7 @@ def relieved(
         "optimizer_bytes": (1 - shares.optimizer) * parts["optimizer_bytes"],
         "activations_bytes": parts["activations_bytes"] - shares.activations * (kept - window),
     }
-    states = shares.optimizer * own * job.optimizer.state_bytes(job.precision)
+    states = shares.optimizer * updated * _state_bytes(batch, problem)
     return {**parts, **left}, np.ceil(states + PINNED_ROUNDING * pinned)
 
 
@@ -168,7 +175,7 @@ def copies_s(
     forward, backward = passes_s
     activations = shares.activations * held.activations / rates.link
     parameters = shares.parameters * held.parameters / rates.link
-    gradients = shares.gradients * updated(held.optimizer, problem) * problem.job.grad_bytes / rates.link
+    gradients = shares.gradients * held.updated * problem.job.grad_bytes / rates.link
     ahead = np.maximum(np.maximum(activations, parameters) - forward, 0.0)
     back = np.maximum(np.maximum(activations + parameters, np.where(every, gradients, 0.0)) - backward, 0.0)
     last = np.where(every, 0.0, np.maximum(gradients - backward, 0.0))
@@ -178,7 +185,7 @@ def copies_s(
 def update_s(batch: PlanBatch, held: Copied, rates: Rates, device_s: FloatArray, problem: Problem) -> FloatArray:
     """Seconds of the update, on the device and on the host, with the copies that follow the backward pass; [plans, runs]."""
     shares, job = Shares.of(batch, problem), problem.job
-    own = shares.optimizer * updated(held.optimizer, problem)
+    own = shares.optimizer * held.updated
     width, state = job.precision.parameter_bytes, job.optimizer.state_bytes(job.precision)
     host = own * (GRADIENT_BYTES + 2 * state + width) / rates.memory
     out = np.where(shares.gradients > 0, 0.0, own * job.grad_bytes / rates.link)

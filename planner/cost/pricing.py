@@ -272,7 +272,7 @@ def _offloaded(context: Context, batch: PlanBatch, shared: Shared, alone: Passes
     if not batch.offload.any():
         return update, np.zeros_like(update)
     saved = saved_of(batch, shared.work, shared.row)
-    held = Copied(optimizer=state.optimizer_bytes[row], parameters=state.parameters_bytes[row], activations=saved)
+    held = Copied(updated=state.updated[row], parameters=state.parameters_bytes[row], activations=saved)
     rates = rates_of(context.grounds, context.splits.standing(batch.split, update.shape[1]))
     every = every_pass(batch, context.problem.stack)[:, None]
     waits = copies_s(batch, held, rates, (alone.forward_s, alone.backward_s), every, context.problem)

@@ -35,7 +35,7 @@ from shardwright.planner.stacks import StackProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTables:
-    """States of stages, arrays of shape [plans, runs].
+    """States of stages, arrays of shape [plans, runs]; `updated` are the parameters whose update is a rank's.
 
     `network` says where their exchange goes over links between nodes, all of it or a part; `copies_forward_s` and
     `copies_backward_s` are what copying parameters out of the buffers of a gather, and gradients into those of a reduction,
@@ -49,6 +49,7 @@ class StateTables:
     reduce_s: FloatArray
     gather_s: FloatArray
     update_s: FloatArray
+    updated: FloatArray
     copies_forward_s: FloatArray
     copies_backward_s: FloatArray
     network: BoolArray
@@ -161,6 +162,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
         parameters_bytes=parameters,
         gradients_bytes=_held_gradient_bytes(problem) * np.where(reduced, trained_share, trained),
         optimizer_bytes=(state - doubled - wider) * np.where(zero >= 1, trained_share, trained),
+        updated=np.where(zero >= 1, trained_share, trained),
         buffers_bytes=_buffers(batch, h, problem),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
