@@ -37,6 +37,9 @@ SELECTIVE_POLICIES = {
 }
 """Selective policies by the names frameworks give them, and the modules each recomputes."""
 
+FP8_PARTS = re.compile(r"(?i)\bFP8_(DPA|PARAMS)=(True|1)\b")
+"""Settings of parts that only an fp8 recipe has: attention and parameters in 8 bits."""
+
 _EVERY = {"other": 2, "second": 2, "third": 3}
 
 MODULES = ("layernorm", "core_attn", "mlp_act", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts", "attn")
@@ -120,7 +123,9 @@ def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str,
     """
     text = re.sub(r"\s", "", row.precision.upper())
     if not text:
-        chosen = _blank_precision(device, stack)
+        chosen = (
+            "fp8-tensorwise" if FP8_PARTS.search(row.notes) and "fp8" in device.peak_flops else _blank_precision(device, stack)
+        )
         return chosen, (f"precision={chosen}",)
     starts = (
         ("NVFP4", "nvfp4"), ("FP4", "nvfp4"), ("MXFP8", "mxfp8"), ("FP8-MX", "mxfp8"), ("FP8-SC", "fp8-blockwise"),

@@ -255,3 +255,14 @@ def test_models_named_as_run_without_flash_attention_write_their_scores(model, f
     assert stack.fused_attention is fused
     assert stack.attention_backend == ("cudnn" if fused else "unfused")
     assert ("attention=unfused" in notes) is not fused
+
+
+@pytest.mark.parametrize(
+    ("notes", "device", "precision"),
+    [
+        ("TP_COMM_OVERLAP=1,FP8_DPA=1", H100, "fp8-tensorwise"), ("FP8_PARAMS=True", H100, "fp8-tensorwise"),
+        ("FP8_DPA=0", H100, "bf16"), ("FP8_DPA=1", A100, "bf16"), ("", H100, "bf16"),
+    ],
+)  # fmt: skip
+def test_parts_in_8_bits_tell_the_recipe_where_the_column_is_blank(notes, device, precision):
+    assert precision_of(row(precision="", notes=notes), device, CORE) == (precision, (f"precision={precision}",))
