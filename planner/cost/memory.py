@@ -3,8 +3,8 @@
     activations   in-flight micro-batches · saved bytes + what was recomputed of the layer whose backward pass runs
     logits        loss buffers of one micro-batch (of all where the schedule keeps them; of one piece where the loss is cut),
                   and the gradient of those whose weight gradient the schedule puts off
-    buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs, or
-                  what a loss in pieces adds up (`losses`)
+    buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs and,
+                  where they are reduced at once, of its parameters; or what a loss in pieces adds up (`losses`)
                   + what the dispatcher of tokens registers (`routed.buffer_bytes`)
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
@@ -86,7 +86,8 @@ def stage_memory(
     """
     share, saved = recomputed_share(batch, work.layers[row]), saved_of(batch, work, row)
     alive, logits_alive, behind = _in_flight(batch, ends)
-    logits, live, gradients = _fullest(batch, work, row, share, (logits_alive, behind), problem)
+    reducing = state.reducing_bytes[state_row]
+    logits, live, gradients = _fullest(batch, work, row, share, (logits_alive, behind), reducing, problem)
     parts = {
         "parameters_bytes": state.parameters_bytes[state_row],
         "gradients_bytes": state.gradients_bytes[state_row],
@@ -116,14 +117,16 @@ def _fullest(
     row: IntArray,
     share: FloatArray,
     alive: tuple[FloatArray, FloatArray],
+    reducing: FloatArray,
     problem: Problem,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Logits, recomputed activations, gradients at the fuller of the two instants, bytes [plans, runs]."""
+    """Logits, recomputed activations, gradients (those of a layer with them) at the fuller instant, bytes [plans, runs]."""
     each, behind = problem.stack.logit_saved_bytes, problem.job.precision.activation_bytes * alive[1]
     beside = work.beside_loss[row]
     at_loss = work.logits[row] * (each * alive[0] + behind)
     later = work.logits[row] * (each * (alive[0] - 1.0) + behind)
-    live, gradients = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0), work.backward_bytes[row]
+    live = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0)
+    gradients = work.backward_bytes[row] + reducing
     full = at_loss + beside >= later + live + gradients
     return np.where(full, at_loss, later), np.where(full, 0.0, live), np.where(full, beside, gradients)
 

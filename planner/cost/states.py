@@ -37,15 +37,16 @@ from shardwright.planner.stacks import StackProfile
 class StateTables:
     """States of stages, arrays of shape [plans, runs]; `updated` are the parameters whose update is a rank's.
 
-    `network` says where their exchange goes over links between nodes, all of it or a part; `copies_forward_s` and
-    `copies_backward_s` are what copying parameters out of the buffers of a gather, and gradients into those of a reduction,
-    takes of the computation of a pass.
+    `buffers_bytes` are there always, `reducing_bytes` while a layer's backward pass runs. `network` says where their
+    exchange goes over links between nodes, all of it or a part; `copies_forward_s` and `copies_backward_s` are what copying
+    parameters out of the buffers of a gather, and gradients into those of a reduction, takes of the computation of a pass.
     """
 
     parameters_bytes: FloatArray
     gradients_bytes: FloatArray
     optimizer_bytes: FloatArray
     buffers_bytes: FloatArray
+    reducing_bytes: FloatArray
     reduce_s: FloatArray
     gather_s: FloatArray
     update_s: FloatArray
@@ -64,6 +65,8 @@ class Held:
         trained_dense, trained_expert: those of them that are trained.
         frozen_products: frozen weights of products, a part of `dense` (and of `expert`).
         largest: of the largest unit (layer, embedding, head).
+        largest_layer, trained_layer: of the largest layer, and of it what is trained.
+        ends: of embedding and head.
         units: number of units.
         dense_shards, expert_shards: ranks that shard them, [plans, 1].
     """
@@ -74,6 +77,9 @@ class Held:
     trained_expert: FloatArray
     frozen_products: FloatArray
     largest: FloatArray
+    largest_layer: FloatArray
+    trained_layer: FloatArray
+    ends: FloatArray
     units: FloatArray
     dense_shards: IntArray
     expert_shards: IntArray
@@ -117,14 +123,20 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
         return np.asarray(np.einsum("pru,pu->pr", counts, table[key]))
 
     per_unit = tables.dense_parameters[key] + tables.expert_parameters[key]
-    largest = np.where(counts > 0, per_unit[:, None, :], 0.0).max(axis=2)
+    trained = tables.trained_dense[key] + tables.trained_expert[key]
+    present = [np.where(counts > 0, table[:, None, :], 0.0) for table in (per_unit, trained)]
+    shared = both_ends * tables.shared_parameters[key][:, None]
+    layers = splits.kinds
     return Held(
-        dense=total(tables.dense_parameters) - both_ends * tables.shared_parameters[key][:, None],
+        dense=total(tables.dense_parameters) - shared,
         expert=total(tables.expert_parameters),
         trained_dense=total(tables.trained_dense) - both_ends * tables.trained_shared[key][:, None],
         trained_expert=total(tables.trained_expert),
         frozen_products=total(tables.frozen_products),
-        largest=largest,
+        largest=present[0].max(axis=2),
+        largest_layer=present[0][:, :, :layers].max(axis=2, initial=0.0),
+        trained_layer=present[1][:, :, :layers].max(axis=2, initial=0.0),
+        ends=present[0][:, :, layers : layers + 2].sum(axis=2) - shared,
         units=np.maximum(counts.sum(axis=2), 1.0),
         dense_shards=(batch.dp_shard * batch.cp)[:, None],
         expert_shards=np.maximum(batch.edp // batch.shown_dp_replicate, 1)[:, None],
@@ -164,6 +176,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
         optimizer_bytes=(state - doubled - wider) * np.where(zero >= 1, trained_share, trained),
         updated=np.where(zero >= 1, trained_share, trained),
         buffers_bytes=_buffers(batch, h, problem),
+        reducing_bytes=np.where(reduced & (zero >= 3), (width + job.grad_bytes) * h.trained_layer, 0.0),
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
         update_s=_moved_s(moved, grounds, area),
@@ -285,10 +298,14 @@ def _spread(exchange: StateExchange, grounds: Sequence[Ground], area: IntArray) 
 
 
 def _buffers(batch: PlanBatch, h: Held, problem: Problem) -> FloatArray:
-    """Gathered parameters under ZeRO 3 (two units, or the whole stage once a step), else gradient buckets."""
+    """Gathered parameters under ZeRO 3, else gradient buckets.
+
+    Gathered are two units, or the whole stage once a step; where embedding and head stay gathered, they and two layers.
+    """
     width, own = problem.job.precision.parameter_bytes, h.dense + h.expert
     trained = h.trained_dense + h.trained_expert
     whole = (problem.stack.fsdp_gathers_per_step == "step") & (batch.pp > 1)
-    gathered = np.where(whole[:, None], own, np.minimum(2 * h.largest, own)) * width
+    units = 2 * h.largest_layer + h.ends if problem.stack.keeps_ends_gathered else 2 * h.largest
+    gathered = np.where(whole[:, None], own, np.minimum(units, own)) * width
     bucket = np.where(batch.dp > 1, float(problem.stack.bucket_bytes), 0.0)[:, None]
     return np.where(batch.zero[:, None] >= 3, gathered, np.minimum(bucket, trained * problem.job.grad_bytes))

@@ -72,6 +72,7 @@ class StackProfile:
         optimizer_scratch_bytes: memory an optimizer keeps per parameter besides its states, sharded as they are.
         master_remainders: whether of the fp32 master of a bf16 parameter only the 16 bits that the parameter lacks are held.
         fp32_shards: whether full sharding shards fp32 parameters, cast as they are gathered, so that no other master is held.
+        keeps_ends_gathered: whether fully sharded embedding and head are one unit that stays gathered through both passes.
         logit_bytes: memory traffic per logit of the loss, forward and backward.
         logit_saved_bytes: bytes per logit held at the peak of the loss.
         context_bytes, nccl_bytes_per_group: memory that the driver and each communicator take.
@@ -147,6 +148,7 @@ class StackProfile:
     optimizer_scratch_bytes: float
     master_remainders: bool
     fp32_shards: bool
+    keeps_ends_gathered: bool
     logit_bytes: float
     logit_saved_bytes: float
     context_bytes: int
@@ -221,6 +223,7 @@ ADDED: Mapping[str, Any] = {
     "communicators_beside": 0,
     "master_remainders": False,
     "fp32_shards": False,
+    "keeps_ends_gathered": False,
     "keeps_quantised_inputs": True,
     "gather_copy_bytes": 0.0,
     "recompute_stops_early": False,

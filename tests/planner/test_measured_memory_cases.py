@@ -102,7 +102,7 @@ class TestShippedDefaults:
         assert self.sixteen(4)["feasible"]
 
     def test_671_billion_fit_on_512_devices_with_tp_8(self):
-        degrees = Degrees(tp=8, zero=3, micro_batch=1, recompute="selective")
+        degrees = Degrees(tp=8, etp=8, zero=3, micro_batch=1, recompute="selective")
         assert record("deepseek-v3", "dgx-h100:64", 4096, 64, degrees, framework="torchtitan")["feasible"]
 
 

@@ -185,3 +185,26 @@ def test_full_sharding_needs_room_for_two_gathered_layers():
     (memory,) = stages("llama2-7b", "dgx-h100:1", 4096, 64, Degrees(zero=3), framework="pytorch")
     layer = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN
     assert memory["buffers_bytes"] >= 2 * BF16 * layer
+
+
+def buffers(grad_dtype, **changes):
+    """Buffers of llama2-7b under full sharding, and of its logits."""
+    sets = tuple(f"stack.{name}={value}" for name, value in changes.items())
+    options = {"framework": "pytorch", "grad_dtype": grad_dtype, "overrides": sets}
+    (memory,) = stages("llama2-7b", "dgx-h100:1", 4096, 64, Degrees(zero=3), **options)
+    return memory["buffers_bytes"], memory["logits_bytes"]
+
+
+def test_embedding_and_head_stay_gathered_beside_two_layers():
+    layer, ends = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN, 2 * 32000 * HIDDEN + HIDDEN
+    held, logits = buffers("bf16", logit_saved_bytes=100)
+    assert logits > 0  # the loss is the fullest instant
+    assert held == BF16 * (2 * layer + ends)
+    assert buffers("bf16", logit_saved_bytes=100, keeps_ends_gathered="false")[0] == 2 * BF16 * layer
+
+
+def test_gradients_of_a_layer_stand_twice_while_its_backward_pass_runs():
+    layer = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN
+    narrow, wide = (buffers(dtype, logit_saved_bytes=0)[0] for dtype in ("bf16", "fp32"))
+    assert wide - narrow == 2 * layer
+    assert narrow - buffers("bf16", logit_saved_bytes=100)[0] > 2 * BF16 * layer  # and gradients of activations
