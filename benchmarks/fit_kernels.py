@@ -32,7 +32,7 @@ from kernel_documents import four, render
 from scipy.optimize import least_squares
 
 from shardwright.hardware.kernel_fits import KernelFit, fit_from_dict
-from shardwright.hardware.kernels import Array, DeviceRates, attention_s, gemm_s
+from shardwright.hardware.kernels import THROTTLE_FROM_FLOPS, Array, DeviceRates, attention_s, gemm_s
 
 TILES = [[256, 128], [128, 256], [128, 128], [128, 64], [64, 128], [64, 64]]
 GEMM_SPACE = {  # name: (lowest, start, highest)
@@ -214,12 +214,17 @@ def sustained_section(document: dict[str, Any], name: str, data: Path) -> transf
         rows = [r for r in csv.DictReader(file) if r["system"] == system]
     table = read_table(data / "calibration" / "aiconfigurator" / f"gemm_bf16_{device.system}.csv.gz")
     isolated_s = {(int(m), int(n), int(k)): ms * 1e-3 for m, n, k, ms in table}
-    ratios = [r for row in rows if row["op"] == "matmul" if (r := gemm_ratio(row, isolated_s))]
+    found = [(r, flops_of(row)) for row in rows if row["op"] == "matmul" if (r := gemm_ratio(row, isolated_s))]
+    ratios, flops = (np.array(part) for part in zip(*found, strict=True))
+    decades = np.log10(flops / THROTTLE_FROM_FLOPS)
+    throttle = 1.0 + document["gemm"]["throttle_per_decade"] * np.maximum(decades, 0.0)
     fit = probe(device, document["gemm"], document["attention"])
     attention = [r for row in rows if row["op"] == "sdp_fwd" if (r := attention_ratio(row, fit, device.rates))]
     return transfers.Sustained(
         gemm=four(np.median(ratios)),
         rows=len(ratios),
+        slope=float(np.polyfit(decades, np.log(ratios), 1)[0]),
+        unthrottled=four(np.median(ratios * throttle)),
         attention=four(np.median(attention)),
         backward_rate=backward_rate(rows),
         grouped=four(
@@ -248,6 +253,11 @@ def gemm_ratio(row: Mapping[str, str], isolated_s: Mapping[tuple[int, int, int],
     if int(shape["b"]) != 1 or min(m, n, k) < 1024 or (m, n, k) not in isolated_s:
         return None
     return 2.0 * m * n * k / rate_of(row) / isolated_s[m, n, k]
+
+
+def flops_of(row: Mapping[str, str]) -> float:
+    shape = shape_of(row)
+    return 2.0 * int(shape["m"]) * int(shape["n"]) * int(shape["k"])
 
 
 def attention_ratio(row: Mapping[str, str], fit: KernelFit, rates: DeviceRates) -> float | None:

@@ -11,6 +11,7 @@ ORDER = (
     "attention",
     "sustained_factor",
     "attention_sustained_factor",
+    "throttles_in_training",
     "memory_fraction",
     "precision_speedup",
     "backend_factor",
@@ -36,6 +37,8 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def flow(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{k}: {flow(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):

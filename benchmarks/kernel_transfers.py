@@ -43,13 +43,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sustained:
-    """Training over isolated time: of matrix products (on how many shapes), attention, grouped products; backward rate."""
+    """Training over isolated time: of matrix products (on how many shapes), attention, grouped products; backward rate.
+
+    `slope` is the change of the logarithm of the first a decade of FLOPs, `unthrottled` its median over isolated times without
+    the throttle of large products.
+    """
 
     gemm: float
     rows: int
     attention: float
     backward_rate: float
     grouped: float
+    slope: float = 0.0
+    unthrottled: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +205,9 @@ def spread_sustained(name: str, document: dict[str, Any], measured: Mapping[str,
     ampere, blackwell = measured["a100"], measured["b200"]
     family = MEASURED[name].family
     chosen = {"hopper": _between(ampere, blackwell), "blackwell": blackwell}.get(family, ampere)
-    document["sustained_factor"] = chosen.gemm
+    document["throttles_in_training"] = chosen.unthrottled is None or chosen.slope > -document["gemm"]["throttle_per_decade"]
+    flat = chosen.unthrottled is not None and not document["throttles_in_training"]
+    document["sustained_factor"] = chosen.unthrottled if flat else chosen.gemm
     document["attention_sustained_factor"] = max(1.0, chosen.attention)
     document["attention"] = {**document["attention"], "backward_rate": chosen.backward_rate}
     origin = "measured" if name in measured else "transferred"
@@ -212,6 +220,10 @@ def spread_sustained(name: str, document: dict[str, Any], measured: Mapping[str,
     how += (
         f"; grouped products then take {chosen.grouped} of their predicted time (median), so they have no factor of their own"
     )
+    if flat:
+        how += (
+            f"; it falls by {-chosen.slope:.3f} a decade of FLOPs: all sizes run at the clocks of large ones, so they share it"
+        )
     attention = f"forward, at least 32 heads of 4096 tokens, ratio {chosen.attention}; never below 1; backward rate likewise"
     both = f"{SIMUMAX}, over {AICONFIGURATOR}"
     sections = document["provenance"]

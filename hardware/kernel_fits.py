@@ -124,6 +124,8 @@ class KernelFit:
         memory_fraction: share of datasheet memory bandwidth that streaming kernels reach.
         precision_speedup: matrix rate relative to bf16, by precision id and by compute type.
         backend_factor: rate of an attention backend relative to the table (the best backend).
+        throttles_in_training: whether large products are slowed in training as they are in isolation; False where training has
+            no kernel at the clocks of an idle device, so that the sustained factor alone holds for all sizes.
         provenance: of ``gemm``, ``attention``, ``sustained_factor``, ``attention_sustained_factor``,
             ``memory_fraction``, ``precision_speedup``.
     """
@@ -137,6 +139,7 @@ class KernelFit:
     precision_speedup: Mapping[str, float]
     backend_factor: Mapping[str, float]
     provenance: Mapping[str, Provenance]
+    throttles_in_training: bool = True
 
 
 def fit_ids() -> tuple[str, ...]:
@@ -178,6 +181,8 @@ def fit_from_dict(data: Mapping[str, Any]) -> KernelFit:
         if not heads or not heads[0][0] > 0:
             raise ValueError("attention.peak_fraction has no head sizes")
         attention = AttentionConstants(**{**data["attention"], "peak_fraction": heads})
+        if not isinstance(data.get("throttles_in_training", True), bool):
+            raise ValueError("throttles_in_training is not true or false")
         records = {"gemm": gemm, "attention": attention}
         origin = {"provenance": {k: _provenance(k, v) for k, v in data["provenance"].items()}}
         return KernelFit(**{**data, **records, **origin})

@@ -15,6 +15,7 @@ Matrix product of ``groups`` problems (m, n, k), tile a x b, S multiprocessors, 
     memory  = groups * (bytes_in*(m*k + k*n) + bytes_out*m*n) / (bandwidth*fraction)  gemm_s
     time    = sustained * (norm_p(compute*throttle, memory) + start)                  gemm_s
     throttle = 1 + slope * max(0, log10(FLOPs/1e11))                                  _throttle
+               1 where the power limit holds for all sizes (fit.throttles_in_training is False)
 
 Fused attention with head sizes d_qk and d_v (``attention_s``)::
 
@@ -139,7 +140,8 @@ def gemm_s(
     m, n, k, groups, input_bytes, output_bytes = _floats(m, n, k, groups, input_bytes, output_bytes)
     c = fit.gemm
     size = 2.0 * groups * m * n * k
-    compute = _best_tile_s(c, rates, m, n, k, groups, _feeding(rates, input_bytes)) * _throttle(c, size)
+    compute = _best_tile_s(c, rates, m, n, k, groups, _feeding(rates, input_bytes))
+    compute = compute * (_throttle(c, size) if fit.throttles_in_training else 1.0)
     moved = groups * (input_bytes * (m + n) * k + output_bytes * m * n)
     memory = moved / (rates.memory_bytes_per_s * c.memory_fraction)
     return np.asarray(fit.sustained_factor * (_norm(compute, memory, c.norm_power) + c.start_s))

@@ -43,7 +43,7 @@ fits = st.sampled_from(["a100", "h100", "b200", "v100", "mi300x", "generic"])
 
 
 def isolated(name):
-    return replace(load_fit(name), sustained_factor=1.0, attention_sustained_factor=1.0)
+    return replace(load_fit(name), sustained_factor=1.0, attention_sustained_factor=1.0, throttles_in_training=True)
 
 
 # ---- the fits --------------------------------------------------------------------------------------------------
@@ -101,6 +101,20 @@ def test_damaged_fit_is_refused(damage):
     data = {**parse_yaml(text, "h100.yaml").data, **damage}
     with pytest.raises(DamagedFileError, match="h100"):
         fit_from_dict(data)
+
+
+def test_products_of_all_sizes_share_the_clocks_of_training():
+    """In isolation a product of 17.6 TFLOP runs at a lower rate than one of 0.14; in training on A100 both do."""
+
+    def rates(fit):
+        small, large = (float(2 * n**3 / gemm_s(fit, RATES["a100"], n, n, n)) for n in (4096.0, 20480.0))
+        return small, large
+
+    alone, trained = rates(isolated("a100")), rates(load_fit("a100"))
+    assert not load_fit("a100").throttles_in_training
+    slope = load_fit("a100").gemm.throttle_per_decade
+    assert trained[1] / alone[1] == pytest.approx((1 + slope * np.log10(2 * 20480.0**3 / 1e11)) / 1.112, rel=0.01)
+    assert trained[0] / alone[0] == pytest.approx((1 + slope * np.log10(2 * 4096.0**3 / 1e11)) / 1.112, rel=0.01)
 
 
 def test_sustained_factors_were_found_in_training_tables():

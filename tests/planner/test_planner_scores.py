@@ -73,7 +73,7 @@ def test_whole_words_are_kept_in_four_bytes():
 
 def test_slow_units_wait_less_for_their_operands():
     """Volta's fp32 products reach nine tenths of peak, and short sums cost them little; fp16 products fall far below."""
-    fit = replace(load_fit("v100"), sustained_factor=1.0)
+    fit = replace(load_fit("v100"), sustained_factor=1.0, throttles_in_training=True)
     whole, half = precision_rates(fit, V100, "fp32"), precision_rates(fit, V100, "fp16")
 
     def share(rates, width, k):
