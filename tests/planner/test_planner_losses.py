@@ -89,12 +89,19 @@ def test_more_pieces_than_tokens_are_refused():
 
 
 def test_targets_that_cut_the_loss():
-    assert priced(8, framework="any", zero=3)["expressible_by"] == ["torchtitan"]
-    for framework, version in (("megatron", None), ("pytorch", None), ("deepspeed", None), ("torchtitan", "0.2")):
+    assert priced(8, framework="any", zero=3)["expressible_by"] == ["torchrun", "torchtitan"]
+    for framework, version in (("megatron", None), ("megatron", "0.14"), ("deepspeed", None), ("torchtitan", "0.2")):
         (broken,) = (v for v in priced(8, framework=framework, version=version)["violations"] if v["rule"] != "memory")
         assert broken["rule"] in {"whole-loss", "torchtitan-whole-loss"}
         assert broken["remedy"] == "use loss_chunks 1"
     assert priced(8, version="0.3")["violations"] == []
+
+
+def test_the_pytorch_package_cuts_it_where_nothing_divides_the_model():
+    assert priced(8, framework="pytorch")["violations"] == []
+    (broken,) = priced(8, framework="pytorch", pp=2)["violations"]
+    assert broken["rule"] == "torch-loss-chunks"
+    assert broken["remedy"] == "use loss_chunks 1"
 
 
 def test_torchtitan_cuts_a_sequence_evenly():
@@ -131,7 +138,7 @@ def test_a_search_holds_the_pieces():
     assert again["predicted"] == made["plans"][0]["predicted"]
 
 
-@pytest.mark.parametrize(("framework", "cuts"), [("torchtitan", True), ("megatron", False), ("any", False)])
+@pytest.mark.parametrize(("framework", "cuts"), [("torchtitan", True), ("pytorch", True), ("megatron", False), ("any", False)])
 def test_pieces_are_a_knob_where_the_framework_cuts_losses(framework, cuts):
     options = PricingOptions(framework=framework)
     problem = build_problem("qwen3-8b", "dgx-h100:1", seq_len=32_768, global_batch=64, options=options)

@@ -180,7 +180,7 @@ def test_a_smaller_piece_of_the_loss_is_offered_where_logits_are_the_peak():
 
 
 def test_remedies_keep_the_rules():
-    problem, record = logits_miss("pytorch")
+    problem, record = logits_miss("megatron")
     assert record["stages"][0]["memory"]["logits_bytes"] > record["memory"]["capacity_bytes"]
     changes = [r["change"] for r in remedies(problem, record)]
     assert changes

@@ -353,7 +353,7 @@ DEGREES = {
         "megatron-schedule": ({"pp": 2, "vpp": 2, "schedule": "interleaved-1f1b"}, {"schedule": "zb-v"}),
     },
     "torchrun": {
-        "whole-loss": ({}, {"loss_chunks": 4}),
+        "torch-loss-chunks": ({"loss_chunks": 4}, {"pp": 2}),
         "torch-offload": ({"zero": 3, "offload": "optimizer,parameters"}, {"offload": "optimizer"}),
         "torch-zero": ({"zero": 3}, {"zero": 1}),
         "torch-1f1b": ({"pp": 2}, {"pp": 4, "micro_batches": 3}),

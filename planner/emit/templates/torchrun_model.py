@@ -218,7 +218,8 @@ class Model(nn.Module):
             if config["tied_embeddings"] and chunk["first"]:
                 self.head.weight = self.embedding.weight
 
-    def forward(self, x):
+    def forward(self, x, loss=None):
+        """The stream, or logits; with `loss`, a function of what the head reads and of the head, what that gives."""
         positions = self.positions.to(x.device)
         if hasattr(self, "embedding"):
             x = self.embedding(x)
@@ -226,7 +227,9 @@ class Model(nn.Module):
             x = x + self.position_embedding(positions[None, :])
         for layer in self.layers.values():
             x = layer(x, positions)
-        return self.head(self.norm(x)) if hasattr(self, "head") else x
+        if not hasattr(self, "head"):
+            return x
+        return self.head(self.norm(x)) if loss is None else loss(self.norm(x), self.head)
 
 
 def fill(model, seed, expert_rank):

@@ -7,6 +7,7 @@ whatever the plan, and so are the weights at the start: losses agree with those 
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from context import held_positions
 from data import largest_peak, loss_of, now, report, share
+from losses import loss_in_pieces
 from parallel import Mesh, build
 from scaling import LossScale
 from torch.distributed.pipelining import PipelineStage
@@ -57,10 +59,17 @@ class Whole:
         total = 0.0
         for i, (x, y) in enumerate(zip(tokens.chunk(count), labels.chunk(count), strict=True)):
             with self.exchanging(model, last=i + 1 == count), divided_loss(self.plan), precision(self.plan, x.device):
-                loss = loss_of(model(x), y) / count
+                loss = self.loss(model, x, y) / count
                 self.scale(loss).backward()
             total += plain(loss)
         return total
+
+    def loss(self, model, x, y):
+        """Of one micro-batch, whole or in pieces."""
+        pieces = self.plan["loss_chunks"]
+        if pieces == 1:
+            return loss_of(model(x), y)
+        return model(x, functools.partial(loss_in_pieces, labels=y, pieces=pieces))
 
     @staticmethod
     def exchanging(model, *, last):

@@ -21,7 +21,7 @@ _MODEL = (
 )
 _PLAN = (
     *("world_size", "tp", "sequence_parallel", "cp", "cp_comm", "pp", "vpp", "dp_replicate", "dp_shard", "zero_stage", "ep"),
-    *("micro_batch", "micro_batches", "reshard_after_forward"),
+    *("micro_batch", "micro_batches", "loss_chunks", "reshard_after_forward"),
 )
 
 

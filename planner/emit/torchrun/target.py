@@ -10,7 +10,7 @@ from shardwright.planner.emit.torch_schedules import SCHEDULES
 from shardwright.planner.emit.torchrun.config import OPTIMIZERS, bucket_mb, package_config, replicated
 from shardwright.planner.emit.torchrun.model import UNSAID_OF_MODELS, model_refusals
 
-MODULES = ("train.py", "model.py", "parallel.py", "context.py", "data.py", "scaling.py")
+MODULES = ("train.py", "model.py", "parallel.py", "context.py", "data.py", "losses.py", "scaling.py")
 _PRECISIONS = ("bf16", "fp16", "fp32")
 _CP_COMMS = ("p2p", "allgather", "a2a")
 
@@ -67,7 +67,7 @@ _Found = tuple[tuple[str, bool, str, str], ...]
 
 def _degree_tests(request: Request) -> _Found:
     parallel, schedule = request.parallel, request.parallel["schedule"]
-    cp, pieces = parallel["cp"], 2 * parallel["cp"]
+    cp, pieces, fp16 = parallel["cp"], 2 * parallel["cp"], request.training["precision"] == "fp16"
     shared = parallel["dp"] * cp * parallel["ep"] > 1
     return (
         ("schedule", schedule not in SCHEDULES, f"no schedule {schedule}", "plan with 1f1b"),
@@ -79,6 +79,7 @@ def _degree_tests(request: Request) -> _Found:
             "plan with cp 1",
         ),
         ("cp_comm", cp > 1 and parallel["cp_comm"] not in _CP_COMMS, f"no cp_comm {parallel['cp_comm']}", "plan with p2p"),
+        ("loss_chunks", parallel["loss_chunks"] > 1 and fp16, "loss in pieces is not scaled for fp16", "plan in bf16"),
         (
             "offload",
             any(parallel["offload"].values()) and not (all_states_on_host(request) and shared),
@@ -129,6 +130,7 @@ _CANNOT = UNSAID_OF_MODELS | {
     "sequence parallelism",
     "parallel.pp": "tied embeddings",
     "parallel.etp": "above 1",
+    "parallel.loss_chunks": "above 1 in fp16",
     "parallel.offload": "other than optimizer and parameters, whole, with zero 3 over several ranks",
     "parallel.recompute.layers": "no whole number a virtual stage",
     "training.precision": f"other than {', '.join(_PRECISIONS)}",
