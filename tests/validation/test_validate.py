@@ -301,6 +301,18 @@ def test_published_runs_are_predicted(reference_data, tmp_path):
     assert len(skipped) < 0.05 * len(told), skipped
 
 
+def test_plans_of_one_job_are_ranked(reference_data, tmp_path):
+    header, *lines = (reference_data / "ground_truth" / "vtrain_single_node.csv").read_text(encoding="utf-8").splitlines()
+    chosen = [line for line in lines if ",GPT-h1024-L24," in line]
+    (tmp_path / "some.csv").write_text("\n".join([header, *chosen]), encoding="utf-8")
+    data = validate(tmp_path / "some.csv").to_dict()
+    assert data["summary"]["scored"] == len(chosen) > 50
+    assert data["summary"]["tau"] > 0.7
+    assert 0 <= data["summary"]["regret"] < 0.15
+    line = render(data, "table", Style(width=100)).splitlines()[1].split()
+    assert line[-3:] == [f"{data['summary']['tau']:.2f}", f"{100 * data['summary']['regret']:.1f}", "%"]
+
+
 def sample(source, target, of_a_group):
     with source.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
