@@ -39,7 +39,7 @@ class Factor:
         divides: whether the fields are divided by it (rates), so that above 1 is always slower.
         stack: whether the record is the stack profile; else the kernel fit.
         arch: generation of the device it is for, how the word begins.
-        native: whether it is for stacks of PyTorch's own kernels alone (torchtitan, FSDP, JAX), without Transformer Engine.
+        native: whether it is for stacks of PyTorch and JAX alone (torchtitan, FSDP, XLA), not for those of Megatron.
         keys: see `fields`.
         most: largest value of a field afterwards.
     """
@@ -77,7 +77,7 @@ itself. KNOWN: measured in training conditions, or a departure of one generation
 (docs/model.md)."""
 
 NATIVE = ("pytorch", "torchtitan")
-"""Framework families whose products and attention are PyTorch's or XLA's own."""
+"""Framework families of stacks that PyTorch or XLA run."""
 
 
 def _products(arch: str, says: str) -> Factor:
@@ -100,7 +100,7 @@ FACTORS: Mapping[str, Factor] = {
         _products("cdna", "MI200 to MI350"),
         Factor(
             name="products.native",
-            says="matrix products outside Transformer Engine",
+            says="matrix products of PyTorch and JAX stacks",
             fields=("sustained_factor",),
             spread=KNOWN,
             native=True,
