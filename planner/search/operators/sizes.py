@@ -66,6 +66,10 @@ class SplitSizes(LocalSizes):
         """Heads are divided by the degrees of their dim alone."""
         return np.ones(self._count, dtype=np.int64)
 
+    def dispatched_by(self, kind: int) -> NDArray[np.bool_]:
+        """Whether rows reach experts in a way of stacks: strategies move them by collectives of their own."""
+        return np.zeros(self._count, dtype=np.bool_)
+
     def gathers_keys(self) -> NDArray[np.bool_]:
         """The keys of an operator are whole where nothing divides them."""
         return np.ones(self._count, dtype=bool)
