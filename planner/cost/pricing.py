@@ -381,8 +381,8 @@ def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: Fl
     once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
     repeated = every_pass(batch, stack)[:, None]
     gathered = np.where(zero >= 3, gather, 0.0)
-    behind = _behind(forward, gathered, stack.fsdp_interference)
-    behind_backward = _behind(backward, gathered + reduce, stack.fsdp_interference)
+    behind = _behind(forward, gathered, state.interference_forward[row])
+    behind_backward = _behind(backward, gathered + reduce, state.interference_backward[row])
     updated = np.maximum(floor * gather, gather - forward)
     return Tails(
         forward_s=np.where(repeated, behind + state.copies_forward_s[row], 0.0),
@@ -399,7 +399,7 @@ def _taken(shared: Shared, hidden: FloatArray, network: FloatArray) -> FloatArra
     return np.where(shared.state.network[shared.state_row], (hidden + network)[shared.row], plain)
 
 
-def _behind(compute: FloatArray, exchange: FloatArray, interference: float) -> FloatArray:
+def _behind(compute: FloatArray, exchange: FloatArray, interference: FloatArray) -> FloatArray:
     """What an exchange adds to the computation it runs beside."""
     return np.maximum(exchange - compute, 0.0) + interference * np.minimum(compute, exchange)
 

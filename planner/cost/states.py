@@ -32,6 +32,10 @@ from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.problem import Problem
 from shardwright.planner.stacks import StackProfile
 
+FED_BYTES_PER_S = 25e9
+"""Network of a GPU at which exchange takes the multiprocessors that a stack's interference stands for: 200 GB/s a node of 8, as
+the runs that prior comes from had (mosaicml/llm-foundry, scripts/train/benchmarking)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTables:
@@ -40,6 +44,7 @@ class StateTables:
     `buffers_bytes` are there always, `reducing_bytes` while a layer's backward pass runs. `network` says where their
     exchange goes over links between nodes, all of it or a part; `copies_forward_s` and `copies_backward_s` are what copying
     parameters out of the buffers of a gather, and gradients into those of a reduction, takes of the computation of a pass.
+    `interference_forward` and `interference_backward` are the shares that exchange in every pass slows computing beside it by.
     """
 
     parameters_bytes: FloatArray
@@ -54,6 +59,8 @@ class StateTables:
     copies_forward_s: FloatArray
     copies_backward_s: FloatArray
     network: BoolArray
+    interference_forward: FloatArray
+    interference_backward: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +166,13 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
     reduced = (zero >= 2) & (every_pass(batch, stack) | (batch.micro_batches == 1))[:, None]
     exchanges = state_exchanges(batch, h, problem)
     seconds = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
-    outside = np.zeros(own.shape, dtype=bool)
+    busy = {phase: np.zeros_like(own) for phase in ("reduce", "gather")}
+    outside, whole, channels = np.zeros(own.shape, dtype=bool), zero >= 3, channel_share(grounds)[area]
     for exchange in exchanges:
         each, over_network = _spread(exchange, grounds, area)
         applies = exchange.applies[:, None] > 0
         seconds[exchange.phase] += np.where(applies, each, 0.0)
+        busy[exchange.phase] += np.where(applies, each * np.where(over_network, channels, 1.0), 0.0)
         outside |= applies & over_network
     seconds["gather"] += np.where((zero == 1) | (zero == 2), stack.broadcast_s_per_rank * h.dense_shards, 0.0)
     moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, trained_share, trained) + (
@@ -183,7 +192,23 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
         copies_forward_s=_moved_s(copies[0], grounds, area),
         copies_backward_s=_moved_s(copies[0] + copies[1], grounds, area),
         network=outside,
+        interference_forward=stack.fsdp_interference * _share(busy["gather"], seconds["gather"]),
+        interference_backward=stack.fsdp_interference
+        * _share(whole * busy["gather"] + busy["reduce"], whole * seconds["gather"] + seconds["reduce"]),
     )
+
+
+def _share(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.divide(part, whole, out=np.ones_like(whole), where=whole > 0)
+
+
+def channel_share(grounds: Sequence[Ground]) -> FloatArray:
+    """Multiprocessors that exchange between nodes takes over those it takes where nodes have fast networks, [grounds].
+
+    NCCL opens as many channels as the network of a node feeds (NVIDIA/nccl, graph/search.cc), one multiprocessor each.
+    """
+    rates = [[(node.internode_bytes_per_s or np.inf) / gpus for node, gpus in ground.nodes] for ground in grounds]
+    return np.array([min([1.0, *(rate / FED_BYTES_PER_S for rate in each)]) for each in rates])
 
 
 def _copied_bytes(batch: PlanBatch, h: Held, stack: StackProfile) -> tuple[FloatArray, FloatArray]:
