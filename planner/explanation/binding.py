@@ -85,13 +85,17 @@ def constraints(estimate: Mapping[str, Any], changes: Sequence[Record], operator
     """
     time, step = estimate["time"], estimate["predicted"]["step_time_s"]
     slowest = {row["axis"]: row["link"] for row in links(estimate)}
-    found = [_part(name, time[name] / step, slowest) for name in KINDS if name != "recompute_s" and time[name] > 0]
+    hosted = bool(estimate["parallel"]["offload"]["optimizer"])
+    found = [_part(name, time[name] / step, slowest, hosted) for name in KINDS if name != "recompute_s" and time[name] > 0]
     found += _memory(estimate, changes, time["recompute_s"] / step)
     found = sorted((one for one in found if one["share"] >= WORTH), key=lambda one: (-one["share"], one["part"]))
     return [*found, _computing(operators, time["compute_s"] / step)]
 
 
-def _part(name: str, share: float, slowest: Mapping[str, str]) -> Record:
+def _part(name: str, share: float, slowest: Mapping[str, str], hosted: bool) -> Record:
+    if hosted and name == "optimizer_s":
+        because = "the host updates what is offloaded, bound by its memory or by the copies"
+        return {"constraint": "host", "part": name, "what": "optimizer", "share": share, "because": because}
     if KINDS[name] != "link":
         return {
             "constraint": KINDS[name],

@@ -104,6 +104,26 @@ FORMULAS: Mapping[str, Formula] = {
     ),
 }
 
+HOSTED: Mapping[str, Formula] = {
+    "optimizer_s": Formula(
+        name="update on the host",
+        formula="(1 − o) · on the device + max(o · bytes a parameter / host bandwidth, o · copies / host link)",
+        computed_by="cost.offload.update_s",
+        terms=("memory_fraction", "offload"),
+        origin="modelled",
+        source="stack profile: optimizer_bytes_per_parameter",
+    ),
+    "other_s": Formula(
+        name="host launches and copies",
+        formula="launches that computing does not hide + M · max(copies / host link − pass, 0), both ways",
+        computed_by="cost.offload.copies_s",
+        terms=("offload",),
+        origin="modelled",
+        source="stack profile: kernels_per_layer, host_s_per_kernel",
+    ),
+}
+"""What other formulas hold where a plan keeps something in host memory."""
+
 
 def waterfall(estimate: Mapping[str, Any]) -> list[Record]:
     """The ten parts of a step in order, those of zero among them."""
@@ -112,7 +132,7 @@ def waterfall(estimate: Mapping[str, Any]) -> list[Record]:
 
 
 def _part(name: str, seconds: float, total: float, sources: Mapping[str, Any]) -> Record:
-    formula = FORMULAS[name]
+    formula = HOSTED[name] if "offload" in sources and name in HOSTED else FORMULAS[name]
     return {
         "part": name,
         "time_s": seconds,

@@ -92,13 +92,14 @@ TARGET_OFFLOADING: tuple[Rule, ...] = (
     ),
     degree_rule(
         "megatron-offload-states",
-        "Megatron offloads no parameters, and optimizer states under the distributed optimizer alone",
+        "Megatron offloads no parameters; of optimizers the distributed one, and not planned under Megatron-FSDP",
         reads=("dp", "cp", "zero", "offload"),
         breaks=lambda c, f: (
-            _some(c, "parameters") | (_some(c, "optimizer") & (c["zero"] == 0) & (c["dp"] * c["cp"] > 1) & _unsaid(f))
+            _some(c, "parameters")
+            | (_some(c, "optimizer") & (((c["zero"] == 0) & (c["dp"] * c["cp"] > 1)) | (c["zero"] > 1)) & _unsaid(f))
         ),
         message="--offload {offload} with zero {zero}",
-        mend=lambda c, f: {"offload": without(c["offload"], "parameters"), "zero": max(c["zero"], 1)},
+        mend=lambda c, f: {"offload": without(c["offload"], "parameters"), "zero": 1},
         source="Megatron-Core OptimizerConfig (optimizer_cpu_offload, use_precision_aware_optimizer)",
         targets=MEGATRON,
     ),

@@ -246,3 +246,16 @@ def test_pinned_memory_is_part_of_what_hosts_hold():
     record = priced(problem_of(framework="megatron"), offload="optimizer")
     whole = load_model(MODEL).parameters
     assert record["memory"]["host_peak_bytes"] == pytest.approx((12 + PINNED_ROUNDING * 6) * whole, rel=0.01)
+
+
+def test_an_explanation_names_the_host():
+    from shardwright.planner.explanation.explain import explain
+
+    made = estimate_problem(problem_of(framework="megatron"), Degrees(offload="optimizer")).data
+    found = explain(made).data
+    (update,) = [part for part in found["waterfall"] if part["part"] == "optimizer_s"]
+    assert update["computed_by"] == "cost.offload.update_s"
+    (host,) = [one for one in found["constraints"] if one["part"] == "optimizer_s"]
+    assert host["constraint"] == "host"
+    plain = explain(estimate_problem(problem_of(framework="megatron"), Degrees()).data).data
+    assert next(part for part in plain["waterfall"] if part["part"] == "optimizer_s")["computed_by"] == "cost.states.states"
