@@ -175,7 +175,8 @@ def test_a_smaller_piece_of_the_loss_is_offered_where_logits_are_the_peak():
     (found,) = (r for r in remedies(problem, record) if r["change"] == "loss-chunks 8")
     again = estimate_degrees(problem, Degrees(recompute="full", loss_chunks=8))
     assert found["feasible"] is again["feasible"] is True
-    assert found["step_time_s"] == again["predicted"]["step_time_s"] >= record["predicted"]["step_time_s"]
+    assert found["step_time_s"] == again["predicted"]["step_time_s"]
+    assert found["step_time_s"] >= record["predicted"]["step_time_s"] * (1 - 1e-12)
     assert found["peak_bytes"] == again["memory"]["peak_bytes"]
 
 
