@@ -10,6 +10,7 @@ from shardwright.models.transformer import build_graph
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import make_context, price
 from shardwright.planner.cost.stages import Split, even_chunks, fold
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import ALL_LAYERS, PlanBatch
 from shardwright.planner.problem import build_problem
 from shardwright.planner.schedules.registry import SCHEDULE_IDS
@@ -55,7 +56,7 @@ def priced(context, plan, key, chunks, margin=0):
     return made.step_s, made.peak_bytes
 
 
-def random_case(seed, *, most):
+def random_case(seed, *, most, offload="none"):
     """A random small problem with no more divisions than `most`, or None."""
     rng = np.random.default_rng(seed)
     schedule = str(rng.choice(["1f1b", "1f1b", "gpipe", "interleaved-1f1b"]))
@@ -82,6 +83,7 @@ def random_case(seed, *, most):
         "cp_comm": 0,
         "loss_chunks": 1,
         "moe_dispatcher": 1,
+        "offload": offload_of(offload).code,
     }
     row |= {"schedule": SCHEDULE_IDS.index(schedule), "recompute": min(mode, 2), "recompute_layers": covered}
     chunks = divisions(layers, pp, vpp)

@@ -8,9 +8,9 @@ from shardwright.planner.cost.pricing import tied_s
 from shardwright.planner.search.stages.candidate import best_division
 
 
-def checked(seed, most):
+def checked(seed, most, offload="none"):
     """Compares one random problem; whether memory binds and whether the best is not uniform, or None where there is none."""
-    case = problems.random_case(seed, most=most)
+    case = problems.random_case(seed, most=most, offload=offload)
     if case is None:
         return None
     steps, peaks = problems.priced(case.context, case.plan, case.key, case.chunks)
@@ -55,6 +55,14 @@ def compared(count, most, start=0):
 
 def test_equals_brute_force():
     compared(40, 600)
+
+
+@pytest.mark.parametrize("offload", ["optimizer", "activations", "optimizer=0.5,activations=0.5"])
+def test_equals_brute_force_where_a_part_is_on_hosts(offload):
+    made = [checked(seed, 300, offload) for seed in range(24)]
+    binding = [one[0] for one in made if one is not None]
+    assert len(binding) >= 8
+    assert any(binding)
 
 
 @pytest.mark.slow
