@@ -31,6 +31,15 @@ def test_plan_prints_one_document_and_nothing_else(shardwright):
     assert [p["rank"] for p in done.json["plans"]] == [1, 2]
 
 
+def test_estimate_prices_what_is_offloaded(shardwright):
+    plain, hosted = (shardwright("estimate", *JOB, "--offload", text, "--format", "json") for text in ("none", "optimizer=0.5"))
+    keeps_schema("estimate", hosted.json)
+    assert hosted.json["parallel"]["offload"] == {"activations": 0.0, "optimizer": 0.5, "parameters": 0.0}
+    assert plain.json["memory"]["host_peak_bytes"] is None
+    assert hosted.json["memory"]["host_peak_bytes"] > 0
+    assert hosted.json["memory"]["peak_bytes"] < plain.json["memory"]["peak_bytes"]
+
+
 def test_plan_table_names_model_machine_and_account(shardwright):
     done = shardwright("plan", *JOB, "--effort", "scan")
     assert done.code == 0
