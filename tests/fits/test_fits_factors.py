@@ -15,6 +15,7 @@ from shardwright.planner.fits.factors import FACTORS, NOTHING_FITTED, Fits
 from shardwright.planner.fits.shipped import MOST_FACTORS, shipped, shipped_data
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
+from shardwright.planner.report.listings import listing
 from shardwright.planner.stacks import load_stack, stack_ids
 
 PLAN = Degrees(tp=2, micro_batch=1)
@@ -124,3 +125,13 @@ def test_the_shipped_set_is_small_and_says_where_it_comes_from():
     for row in data["factors"].values():
         assert row["left_out_least"] <= row["value"] <= row["left_out_most"]
         assert row["prior_spread"] > 0
+
+
+def test_what_ships_is_listed():
+    items = listing("fits")["items"]
+    assert {item["id"]: item["value"] for item in items} == dict(shipped().values)
+    one = listing("fits", items[0]["id"])["item"]
+    assert one["fitted_to"]["runs"] > 0
+    assert set(one["errors"]) >= {"none", "in_sample", "left_out"}
+    with pytest.raises(UnknownNameError, match="fit"):
+        listing("fits", "nothing")
