@@ -156,6 +156,7 @@ def ways_of(runs: Sequence[Deviation], names: Sequence[str], some: Sequence[str]
         "none": {source: errors(rows, some, {}) for source, rows in groups.items()},
         "in_sample": {source: errors(rows, some, values) for source, rows in groups.items()},
         "left_out": left_out(own, some),
+        "all_factors_left_out": left_out(runs, names),
     }
     if choose:
         made["chosen_and_left_out"] = {source: pair for source, (pair, _) in nested(runs, names).items()}
