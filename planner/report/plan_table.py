@@ -9,6 +9,7 @@ Where nothing fits, the nearest misses are shown with what is short and what wou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -122,7 +123,7 @@ def _row(plan: Mapping[str, Any], optional: Sequence[str], spent: Callable[[Mapp
         words.seconds(predicted["step_time_s"], 4),
         spent(predicted),
         words.percent(predicted["mfu"]).removesuffix(" %"),
-        words.gib(plan["memory"]["peak_bytes"]) + ("!" if _is_tight(plan) else ""),
+        words.gib(words.peak_bytes(plan["memory"])) + ("!" if _is_tight(plan) else ""),
     )
 
 
@@ -211,17 +212,36 @@ def _expert(parallel: Mapping[str, Any]) -> str:
 def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
     capacities = {words.gib(plan["memory"]["capacity_bytes"]) for plan in plans}
     capacity = capacities.pop() if len(capacities) == 1 else "its device"
+    meter = words.meter_of(plans[0]["memory"])
     legend = (
-        f"GiB: fullest rank, of {capacity}. z: ZeRO stage, mb: micro-batch. Plans of one tie are nearer to each other than the "
+        f"{_MEMORY[meter]}, of {capacity}. z: ZeRO stage, mb: micro-batch. Plans of one tie are nearer to each other than the "
         "model tells plans of one job apart; the simplest comes first."
     )
     if any(map(_is_tight, plans)):
         legend += f" !: above {TIGHT:.0%} of the device; such runs fail now and then."
+        legend += _roomier(plans)
     hosted = dict.fromkeys(offload_of(plan["parallel"]["offload"]).text for plan in plans)
     legend += f" In host memory: {'; '.join(hosted)}." if any(text != "none" for text in hosted) else ""
     lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
     unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
     return [paragraph(legend, style="dim"), *unlaunchable]
+
+
+_MEMORY = {
+    "device": "GiB: fullest rank",
+    "reserved": "GiB: reserved on the fullest rank; bars show all that the device holds",
+    "allocated": "GiB: allocated on the fullest rank; bars show all that the device holds",
+}
+"""What the column of memory reads, by meter."""
+
+
+def _roomier(plans: Sequence[Mapping[str, Any]]) -> str:
+    """Where the first plan is so full: which of the others is not, and how to ask for such plans alone."""
+    if not _is_tight(plans[0]):
+        return ""
+    room = next((f"; the first that leaves more is rank {p['rank']}" for p in plans if not _is_tight(p)), "")
+    margin = math.ceil((1 - TIGHT) * plans[0]["memory"]["capacity_bytes"] / 2**30)
+    return f" Rank 1 is one of them{room}; --memory-margin {margin} asks for plans that leave {margin} GiB."
 
 
 def _misses(misses: Sequence[Mapping[str, Any]]) -> list[Any]:

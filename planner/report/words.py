@@ -39,6 +39,16 @@ def gib(value: float | None) -> str:
     return f"{value / GIB:,.1f}" if value < 1000 * GIB else f"{value / GIB:,.0f}"
 
 
+def meter_of(memory: Mapping[str, Any]) -> str:
+    """The meter that leads a plan's memory: allocated, reserved or device."""
+    return str(memory["headline"]["meter"])
+
+
+def peak_bytes(memory: Mapping[str, Any]) -> int:
+    """Bytes of a plan's fullest stage in the meter that leads; the device's include the margin asked for."""
+    return int(memory["peak_bytes"] if meter_of(memory) == "device" else memory["headline"]["bytes"])
+
+
 def message_size(value: float | None) -> str:
     """Bytes of a message in the binary unit that suits it."""
     if value is None:

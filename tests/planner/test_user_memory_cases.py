@@ -139,3 +139,14 @@ def test_fp32_gradients_without_sharding_do_not_fit():
     assert states(shared) / GIB == pytest.approx(56, abs=0.5)
     assert [v["rule"] for v in plain["violations"]] == ["memory"]
     assert shared["feasible"]
+
+
+@pytest.mark.parametrize("meter", ["allocated", "reserved", "device"])
+def test_a_meter_chooses_the_headline_and_nothing_else(meter):
+    asked = {"seq_len": 4096, "batch": 64, "degrees": {"tp": 2, "zero": 1}}
+    found, plain = (priced("llama3-8b", "dgx-h100:1", **asked, memory_meter=name) for name in (meter, "device"))
+    headline = found["memory"].pop("headline")
+    assert headline == {"meter": meter, "bytes": found["memory"]["meters"][f"{meter}_bytes"]}
+    plain["memory"].pop("headline")
+    assert found["memory"] == plain["memory"]
+    assert (found["stages"], found["feasible"]) == (plain["stages"], plain["feasible"])
