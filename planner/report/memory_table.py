@@ -82,7 +82,7 @@ def _peak(memory: Mapping[str, Any]) -> str:
     read = ", ".join(f"{name} {words.gib(value)}" for name, value in meters.items() if value is not None)
     share = words.percent(memory["peak_bytes"] / memory["capacity_bytes"], 0)
     meter = words.meter_of(memory)
-    how = f"{share} of the device" if meter == "device" else f"{meter}; with all it holds, {share} of the device"
-    said = f"peak on stage {memory['peak_stage']}: {words.gib(words.peak_bytes(memory))} GiB{', ' if meter == 'device' else ' '}{how} ({read} GiB)"
+    led = f", {share} of the device" if meter == "device" else f" {meter}; with all it holds, {share} of the device"
+    said = f"peak on stage {memory['peak_stage']}: {words.gib(words.peak_bytes(memory))} GiB{led} ({read} GiB)"
     host = memory["host_peak_bytes"]
     return said if host is None else f"{said}; {words.gib(host)} GiB of host memory a node"
