@@ -120,19 +120,23 @@ def test_paged_moments_leave_parameters_gradients_and_what_is_recomputed():
     assert found["memory"]["meters"]["device_bytes"] / GB == pytest.approx(51, rel=0.1)
 
 
+SMALL_MIXTRAL = {
+    "name": "mixtral-small", "layers": 4, "hidden": 2048, "heads": 16, "kv_heads": 8, "vocab": 32_000,
+    "moe": {"experts": 8, "topk": 2, "expert_ffn": 5440},
+}  # fmt: skip
+
+
 class TestSmallMixtral:
     """ISEEKYAN/mbridge, memory_estimator: Megatron-Core on 8 GPUs, 4 layers of 8 experts, 1.25 B parameters, 4,096 tokens.
 
     GB there are 2^30 bytes. Its own estimates, module by module, are within 1.4 % of the totals and 7 % of the activations.
     """
 
-    MODEL = {"layers": 4, "hidden": 2048, "heads": 16, "kv_heads": 8, "vocab": 32_000,
-             "moe": {"experts": 8, "topk": 2, "expert_ffn": 5440}}  # fmt: skip
     MEASURED = ((1, 1, 11.2, 8.8, 2.4), (1, 2, 13.8, 8.8, 5.0), (2, 1, 6.6, 5.3, 1.3), (2, 2, 8.0, 5.3, 2.7))
 
     @pytest.mark.parametrize(("tp", "micro_batch", "total", "states", "activations"), MEASURED)
     def test_total_states_and_activations(self, tp, micro_batch, total, states, activations):
-        graph = build_graph(ModelSpec.from_dict({"name": "mixtral-small", **self.MODEL}))
+        graph = build_graph(ModelSpec.from_dict(SMALL_MIXTRAL))
         degrees = Degrees(tp=tp, micro_batch=micro_batch, zero=1)
         found = record(graph, "dgx-h100:1", 4096, 64, degrees, framework="megatron")
         parts = fullest(found)
