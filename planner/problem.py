@@ -368,7 +368,7 @@ def _values_in_force(problem: Problem) -> list[tuple[str, Any]]:
         ("attention.fused", stack.fused_attention),
         ("zero.shards_over", "dp_shard x cp"),
         ("vocabulary.padded_to", "multiple of 128 x tp"),
-        *stack.routing_in_force,
+        *stack.routing_in_force(routed=problem.graph.spec.moe is not None),
         ("rank_order", "tp-cp-dp-pp, experts etp-ep-edp-pp"),
         ("pipeline.update", "each rank on its own, without waiting for a norm over all"),
         ("pipeline.dualpipe_ep_hidden", stack.dualpipe_ep_hidden),

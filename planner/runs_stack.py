@@ -192,6 +192,7 @@ SWITCHES: tuple[tuple[str, Callable[[StackProfile], dict[str, Any]]], ...] = (
     (r"cuda_graph=[a-z_]+:\[[^\]]*moe_router", _router_graph),
     (r"cuda_graph=(none:)?full_iteration", _whole_graph),
     (r"(?i)\btoken-?drop\b", _padded_to_capacity),
+    (r"CUDA_LAUNCH_BLOCKING=1\b", _value("launches_block", True)),
     (r"(?i)TP_COMM_OVERLAP=(False|0)\b", _value("tp_exposed", BACKWARD_OVERLAP)),
     (r"(?i)TP_COMM_OVERLAP=(True|1)\b", _value("tp_exposed", 0.5)),
     (r"(?i)\bvanillaTP\b", _value("tp_exposed", 1.0)),

@@ -6,7 +6,8 @@ For rows of h values each, in 16 bits, forward and backward:
     padding below 16 bits          rows are copied to lengths that products can take, and back after them:      8·h,  8·h bytes
 
 A dispatcher that writes rows where the products read them (HybridEP) pads them at once. Source: NVIDIA/Megatron-LM,
-transformer/moe/experts.py of 0.10 to 0.16 (TEGroupedMLP `_apply_bias`, `fp8_padding` and `fp8_unpadding`); counted.
+transformer/moe/experts.py (TEGroupedMLP: `_apply_bias` since 0.15, before which grouped experts have no biases; `fp8_padding`
+and `fp8_unpadding`); counted.
 """
 
 from __future__ import annotations

@@ -165,5 +165,5 @@ def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:
         ((degree > 1).astype(np.float64) for degree in (batch.tp, batch.cp, batch.pp, batch.ep, batch.dp)), start=np.zeros(1)
     )
     stack = problem.stack
-    communicators = groups + stack.communicators_beside * (groups > 0)
+    communicators = stack.communicators(groups, batch.pp > 1)
     return stack.context_bytes + stack.nccl_bytes_per_group * communicators + problem.memory_margin_bytes

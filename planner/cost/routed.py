@@ -5,13 +5,13 @@
     launches          below 16 bits, products that start expert by expert come with small kernels (scales, casts, layouts)
                       that take less than their launches: 8 forward and 12 backward an expert; a host that has waited for counts
                       has queued nothing, so that they come on top                                      `launches_s`
-    buffers           of DeepEP, for c = taken / 2 channels, of h values in 16 bits: over NVLink c·min(d, 8)·288·h, and over the
-                      network c·(d / 8)·128·h, to send and to receive; of HybridEP, what all d ranks of a group may send, for
-                      dispatch and for combine: 2·d·t·h                                                 `buffer_bytes`
+    buffers           of DeepEP, for c = taken / 2 channels, of h values in 16 bits: over NVLink c·min(d, 8)·q·h with q by ranks
+                      (`NVLINK_TOKENS`), and over the network c·(d / 8)·128·h, to send and to receive; of HybridEP, what all d
+                      ranks of a group may send, for dispatch and for combine: 2·d·t·h    `buffer_bytes`
 
 Rows that are copied, sent and received stand in memory as what the operators read and write (`activations.backward_bytes`).
-Sources: NVIDIA/TransformerEngine pytorch/module/grouped_linear.py (counted), deepseek-ai/DeepEP csrc/config.hpp (size hints),
-deep_ep/buffer.py (configurations by ranks), branch hybrid-ep.
+Sources: NVIDIA/TransformerEngine pytorch/module/grouped_linear.py (counted), deepseek-ai/DeepEP
+csrc/legacy/config.hpp (size hints), deep_ep/buffers/legacy.py (configurations by ranks), branch hybrid-ep.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from shardwright.planner.problem import Problem
 from shardwright.planner.stacks import StackProfile
 
 NVLINK_PEERS = 8
-NVLINK_TOKENS, NETWORK_TOKENS = 288.0, 128.0
-"""Tokens that a channel of DeepEP may have on the way from a peer over NVLink, and from one over the network."""
+NVLINK_TOKENS = ((8, 256.0), (64, 288.0), (96, 480.0), (128, 560.0))
+MOST_NVLINK_TOKENS, NETWORK_TOKENS = 720.0, 128.0
+"""Tokens that a channel of DeepEP may have on the way from a peer over NVLink, up to so many ranks and above, and from one over
+the network (deepseek-ai/DeepEP, deep_ep/buffers/legacy.py, get_dispatch_config and get_combine_config)."""
 
 SMALL_KERNELS = (8.0, 12.0)
 """Launches of an expert below 16 bits beside its products, forward (of two inputs) and backward (of two gradients)."""
@@ -73,7 +75,8 @@ def buffer_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, stack:
     row = unit.dims["hidden"] * WIDTH
     channels, ranks = multiprocessors(stack, keys) / 2.0, keys.ep.astype(np.float64)
     domains = np.where(ranks > NVLINK_PEERS, ranks / NVLINK_PEERS, 0.0)
-    queues = channels * (row + BESIDE_ROW) * (np.minimum(ranks, NVLINK_PEERS) * NVLINK_TOKENS + 2.0 * domains * NETWORK_TOKENS)
+    nearby = np.select([ranks <= most for most, _ in NVLINK_TOKENS], [count for _, count in NVLINK_TOKENS], MOST_NVLINK_TOKENS)
+    queues = channels * (row + BESIDE_ROW) * (np.minimum(ranks, NVLINK_PEERS) * nearby + 2.0 * domains * NETWORK_TOKENS)
     tokens = sizes.product(("batch", "seq"), beside_tensor=False)
     whole = 2.0 * ranks * tokens * row
     return np.where(keys.moe_dispatcher == DEEP_EP, queues, np.where(keys.moe_dispatcher == HYBRID_EP, whole, none))

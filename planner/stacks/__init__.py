@@ -13,10 +13,12 @@ from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
 
-from shardwright.documents import parse_yaml
+import numpy as np
+
+from shardwright.documents import parse_yaml, rounded
 from shardwright.errors import DamagedFileError, InvalidValueError, unknown_name
 from shardwright.models.dtypes import Optimizer, Precision
-from shardwright.planner.plans import MOE_DISPATCHERS
+from shardwright.planner.plans import MOE_DISPATCHERS, BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,8 @@ class StackProfile:
         logit_bytes: memory traffic per logit of the loss, forward and backward.
         logit_saved_bytes: bytes per logit held at the peak of the loss.
         context_bytes, nccl_bytes_per_group: memory that the driver and each communicator take.
-        communicators_beside: communicators a rank uses beside one an axis in use (all ranks, pairs of pipeline ranks).
+        communicators_beside: communicators a rank uses beside one an axis in use (all ranks).
+        communicators_pipelined: those it uses further where there are pipeline ranks (pairs of them, tied embeddings).
         allocator_slack: reserved over allocated memory, minus one.
         grad_bytes: bytes of a gradient where the user names none.
         weight_gradient_bytes: traffic a parameter of the result of the product that makes its gradient.
@@ -154,6 +157,7 @@ class StackProfile:
     context_bytes: int
     nccl_bytes_per_group: int
     communicators_beside: int
+    communicators_pipelined: int
     allocator_slack: float
     grad_bytes: int
     weight_gradient_bytes: float
@@ -175,10 +179,19 @@ class StackProfile:
         skew = self.moe_load_imbalance
         return "balanced" if skew == 1 else f"busiest expert {skew:g} times the mean"
 
-    @property
-    def routing_in_force(self) -> tuple[tuple[str, str | float], ...]:
-        """How uneven routing is, for assumptions."""
-        return ("moe.routing", self.routing), ("moe.routing_skew", self.moe_load_imbalance)
+    def routing_in_force(self, *, routed: bool) -> tuple[tuple[str, str | float], ...]:
+        """How uneven routing is, for assumptions; and what of it is hidden, where a model routes at all."""
+        stated: tuple[tuple[str, str | float], ...] = (
+            ("moe.routing", self.routing),
+            ("moe.routing_skew", self.moe_load_imbalance),
+        )
+        host_s = self.moe_host_forward_s + self.moe_host_backward_s
+        return (*stated, ("moe.ep_exposed", self.ep_exposed), ("moe.host_s", rounded(host_s))) if routed else stated
+
+    def communicators(self, groups: FloatArray, pipelined: BoolArray) -> FloatArray:
+        """Communicators of a rank: one for each of so many axes in use, and those beside them, of the shape of both."""
+        further = self.communicators_beside + self.communicators_pipelined * pipelined
+        return np.asarray(groups + further * (groups > 0))
 
     def optimizer_bytes(self, optimizer: Optimizer, precision: Precision) -> float:
         """Bytes an optimizer holds per trained parameter: states, master copy and scratch."""
@@ -221,6 +234,7 @@ ADDED: Mapping[str, Any] = {
     "softmax_most_keys": 1_000_000_000,
     "gathers_quantised": False,
     "communicators_beside": 0,
+    "communicators_pipelined": 0,
     "master_remainders": False,
     "fp32_shards": False,
     "keeps_ends_gathered": False,

@@ -22,10 +22,10 @@ SEQ, LAYERS, HIDDEN, TOPK, EXPERTS = 4096, 32, 4096, 2, 8
 """Of mixtral-8x7b, and the sequence of these tests."""
 
 
-def priced(kind=None, *, model="mixtral-8x7b", cluster="dgx-h100:4", overrides=(), precision="bf16", **degrees):
+def priced(kind=None, *, model="mixtral-8x7b", cluster="dgx-h100:4", overrides=(), precision="bf16", batch=64, **degrees):
     chosen = {"pp": 2, "ep": 8, "etp": 1, "recompute": "full", "moe_dispatcher": kind} | degrees
     options = PricingOptions(framework="megatron", overrides=overrides, precision=precision)
-    made = estimate(model, cluster, seq_len=SEQ, global_batch=64, degrees=Degrees(**chosen), options=options)
+    made = estimate(model, cluster, seq_len=SEQ, global_batch=batch, degrees=Degrees(**chosen), options=options)
     return made.to_dict()
 
 
@@ -156,8 +156,16 @@ def test_kernels_that_hide_take_multiprocessors():
 def test_buffers_of_dispatchers_are_held():
     buffers = {kind: priced(kind)["stages"][0]["memory"]["buffers_bytes"] for kind in MOE_DISPATCHERS}
     row = 2 * HIDDEN
-    assert buffers["deepep"] - buffers["alltoall"] == pytest.approx(10 * (row + 2048) * 8 * 288, abs=2)
+    assert buffers["deepep"] - buffers["alltoall"] == pytest.approx(10 * (row + 2048) * 8 * 256, abs=2)
     assert buffers["hybridep"] > buffers["alltoall"]
+
+
+@pytest.mark.parametrize(("ep", "tokens"), [(16, 288), (128, 560), (256, 720)])
+def test_queues_of_deepep_grow_with_the_ranks(ep, tokens):
+    where = {"model": "deepseek-v3", "cluster": "dgx-h100:32", "batch": 256, "pp": 1, "ep": ep}
+    held = {kind: priced(kind, **where)["stages"][0]["memory"]["buffers_bytes"] for kind in ("deepep", "alltoall")}
+    row = 2 * 7168 + 2048
+    assert held["deepep"] - held["alltoall"] == pytest.approx(10 * row * (8 * tokens + 2 * ep / 8 * 128), rel=1e-9)
 
 
 def test_skew_reaches_every_copy():

@@ -166,19 +166,29 @@ def test_logits_follow_the_micro_batch_and_the_schedule():
     assert last(schedule="gpipe") == 16 * last()
 
 
-@pytest.mark.parametrize("beside", [0, 5])
-def test_the_reserve_holds_context_communicators_slack_and_margin(beside):
-    degrees, overrides = Degrees(tp=2, pp=2), (f"stack.communicators_beside={beside}",)
+@pytest.mark.parametrize(("beside", "pipelined"), [(0, 0), (1, 4)])
+def test_the_reserve_holds_context_communicators_slack_and_margin(beside, pipelined):
+    degrees = Degrees(tp=2, pp=2)
+    overrides = (f"stack.communicators_beside={beside}", f"stack.communicators_pipelined={pipelined}")
     plain = record("llama2-7b", "dgx-h100:1", 4096, 64, degrees, overrides=overrides)
     stack = plain["inputs"]["calibration"]["inline"]["stack"]
     for stage in plain["stages"]:
         memory = stage["memory"]
         allocated = memory["total_bytes"] - memory["reserve_bytes"]
-        fixed = stack["context_bytes"] + (3 + beside) * stack["nccl_bytes_per_group"]
+        fixed = stack["context_bytes"] + (3 + beside + pipelined) * stack["nccl_bytes_per_group"]
         assert memory["reserve_bytes"] == pytest.approx(fixed + stack["allocator_slack"] * allocated, abs=1)
     margin = record("llama2-7b", "dgx-h100:1", 4096, 64, degrees, memory_margin_gib=3, overrides=overrides)
     assert margin["memory"]["peak_bytes"] == plain["memory"]["peak_bytes"] + 3 * 2**30
     assert margin["memory"]["meters"] == plain["memory"]["meters"]
+
+
+@pytest.mark.parametrize(("degrees", "opened"), [(Degrees(tp=8), 2), (Degrees(tp=4), 3), (Degrees(tp=4, pp=2), 7)])
+def test_the_pipeline_engine_of_deepspeed_opens_communicators_where_there_are_pipelines(degrees, opened):
+    plan = record("llama2-7b", "dgx-a100-80g:1", 2048, 64, degrees, stack="megatron-deepspeed")
+    memory, stack = plan["stages"][0]["memory"], plan["inputs"]["calibration"]["inline"]["stack"]
+    allocated = memory["total_bytes"] - memory["reserve_bytes"]
+    fixed = memory["reserve_bytes"] - stack["allocator_slack"] * allocated - stack["context_bytes"]
+    assert fixed / stack["nccl_bytes_per_group"] == pytest.approx(opened)
 
 
 def test_full_sharding_needs_room_for_two_gathered_layers():

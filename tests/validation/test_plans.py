@@ -189,6 +189,7 @@ def test_embedding_and_head_count_as_layers():
         ({"notes": "recipe: dispatcher=x,a2a_overlap=True"}, "ep_exposed", 0.4),
         ({"notes": "x;TP_COMM_OVERLAP=False,FP8_DPA=0"}, "tp_exposed", 0.6),
         ({"notes": "x;TP_COMM_OVERLAP=1,FP8_DPA=True"}, "attention_backend", "fp8"),
+        ({"notes": "export CUDA_LAUNCH_BLOCKING=1; 2nd iteration", "framework": "Megatron-DeepSpeed"}, "launches_block", True),
     ],
 )
 def test_notes_name_switches(cells, field, value):
@@ -198,7 +199,7 @@ def test_notes_name_switches(cells, field, value):
 
 
 def test_words_inside_other_words_are_no_switches():
-    assert profile_of(row(notes="an eagerly awaited run; cuda_graph=None"), H100)[1] == ()
+    assert profile_of(row(notes="an eagerly awaited run; cuda_graph=None; CUDA_LAUNCH_BLOCKING=0"), H100)[1] == ()
 
 
 def test_old_devices_write_their_scores():
