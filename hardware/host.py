@@ -10,8 +10,8 @@
         C2C      512 GB/s a Grace processor, one for every Hopper and for every two Blackwell GPUs
 
 Sources: copies of 26 of 31 GB/s on A100, 51 to 55 of 63 on H100 and H200, 201 and 193 of 450 on GB200
-(Azure/AI-benchmarking-guide, Azure_Results/ND_*_results.md; Voltage Park's benchmarks); copies both ways at once over C2C 175 each
-way and 359 one way on GB300 (stas00/ml-engineering@744d01e18b79); memory channels from the processors' data sheets and the
+(Azure/AI-benchmarking-guide, Azure_Results/ND_*_results.md; Voltage Park's benchmarks); over C2C on GB300 175 each way at once,
+359 one way (stas00/ml-engineering@744d01e18b79); memory channels from the processors' data sheets and the
 DGX user guides; 512 GB/s from the NVIDIA Grace data sheet.
 """
 
