@@ -17,7 +17,7 @@ arXiv 2305.13245 (grouped heads), arXiv 2307.08691 (what a fused kernel keeps), 
 from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import AttentionShape, GemmShape, Normalised, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import SCALE, AttentionShape, GemmShape, Normalised, Operator, OperatorKind, TensorSpec
 from shardwright.models.latent import chosen_tokens, latent_dims, latent_projections
 from shardwright.models.parts import FP32, activation, hidden, optional, parameter
 from shardwright.models.spec import LayerShape, ModelSpec
@@ -61,7 +61,7 @@ def _projections(spec: ModelSpec, shape: LayerShape, source: TensorSpec) -> tupl
     if normalised:
         operators.append(_qk_norm(spec, pairs[0], pairs[1]))
     if rotated:
-        operators.append(_rope(pairs[-2], pairs[-1]))
+        operators.append(_rope(spec, pairs[-2], pairs[-1]))
     return tuple(operators)
 
 
@@ -103,7 +103,7 @@ def _qk_norm(spec: ModelSpec, source: tuple[TensorSpec, TensorSpec], target: tup
     )
 
 
-def _rope(source: tuple[TensorSpec, TensorSpec], target: tuple[TensorSpec, TensorSpec]) -> Operator:
+def _rope(spec: ModelSpec, source: tuple[TensorSpec, TensorSpec], target: tuple[TensorSpec, TensorSpec]) -> Operator:
     return Operator(
         name="rope",
         kind=OperatorKind.ELEMENTWISE,
@@ -111,6 +111,7 @@ def _rope(source: tuple[TensorSpec, TensorSpec], target: tuple[TensorSpec, Tenso
         inputs=source,
         outputs=target,
         whole=("head_dim",),
+        beside=(SCALE,) if spec.rotary_scale else (),
     )
 
 

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shardwright.documents import digest
 from shardwright.models.operators import (
+    CLAMP,
+    SCALE,
     AttentionShape,
     GemmShape,
     Normalised,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from shardwright.models.traced.origin import Origin
 
 __all__ = [
+    "CLAMP",
+    "SCALE",
     "AttentionShape",
     "Convention",
     "GemmShape",

@@ -283,11 +283,11 @@ def glm4_moe(fields: Fields) -> Arguments:
 
 
 def gpt_oss(fields: Fields) -> Arguments:
-    """gpt-oss: sinks, biased experts, a window in every second layer."""
+    """gpt-oss: sinks, a rotation that scales, biased experts that clamp, a window in every second layer."""
     made = grouped(fields)
-    moe = experts(fields, "intermediate_size", router_bias=True, expert_bias=True)
+    moe = experts(fields, "intermediate_size", router_bias=True, expert_bias=True, expert_clamp=True)
     alternating = windows(fields, made["layers"], everywhere=False)
-    return {**made, **attention_biases(fields, True), "moe": moe, "sinks": True, "windows": alternating}
+    return {**made, **attention_biases(fields, True), "moe": moe, "sinks": True, "rotary_scale": True, "windows": alternating}
 
 
 def nemotron(fields: Fields) -> Arguments:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from shardwright.models.dims import ROUTED, TOKENS
 from shardwright.models.feedforward import MADE, feed_forward
-from shardwright.models.graph import GemmShape, Operator, OperatorKind, TensorSpec
+from shardwright.models.graph import CLAMP, GemmShape, Operator, OperatorKind, TensorSpec
 from shardwright.models.parts import FP32, activation, hidden, optional, parameter
 from shardwright.models.spec import ModelSpec, MoeSpec
 
@@ -105,6 +105,7 @@ def _expert_gemms(
         outputs=(acted,),
         saved=kept,
         recompute_drops=(acted.name,),
+        beside=(CLAMP,) if moe.expert_clamp else (),
     )
     return _grouped("expert_up", moe, received, wide), act, _grouped("expert_down", moe, acted, (produced,))
 

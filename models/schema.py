@@ -52,6 +52,7 @@ class MoeRecord(_Record):
     router_bias: bool = Field(False, description="trainable bias on the router's logits")
     correction_bias: bool = Field(False, description="router bias that is updated outside gradient descent")
     expert_bias: bool = Field(False, description="biases on the experts' projections")
+    expert_clamp: bool = Field(False, description="what the experts' activation reads is clamped")
     groups: Annotated[int, _in("groups")] = Field(1, description="expert groups of group-limited routing")
     topk_groups: Annotated[int, _in("topk_groups")] = Field(1, description="groups a token may be sent to")
 
@@ -127,6 +128,7 @@ class ModelRecord(_Record):
     layer_ffn: list[Annotated[int, _in("ffn")] | None] = Field(
         [None], min_length=1, max_length=MAX_LAYERS, description="dense width of each layer, repeated; null: ffn"
     )
+    rotary_scale: bool = Field(False, description="the rotation also scales queries and keys, as that of YaRN does")
     sinks: bool = Field(False, description="one learned attention sink a head")
     attention_softcap: bool = Field(False, description="attention scores are capped")
     logits_softcap: bool = Field(False, description="logits are capped")

@@ -107,6 +107,7 @@ class ModelSpec:
         mlps: ffn (dense or experts), linear or none, by layer.
         layer_kv_heads: key and value heads by layer; None is `kv_heads`.
         layer_ffn: width of the dense feed-forward block by layer; None is `ffn`.
+        rotary_scale: whether the rotation also scales queries and keys, as that of YaRN does (arXiv 2309.00071).
         sinks: one learned attention sink a head.
         attention_softcap: whether attention scores are capped (inside the kernel; not priced).
         logits_softcap: whether logits are capped.
@@ -149,6 +150,7 @@ class ModelSpec:
     mlps: tuple[str, ...] = ("ffn",)
     layer_kv_heads: tuple[int | None, ...] = (None,)
     layer_ffn: tuple[int | None, ...] = (None,)
+    rotary_scale: bool = False
     sinks: bool = False
     attention_softcap: bool = False
     logits_softcap: bool = False
@@ -166,7 +168,7 @@ class ModelSpec:
         check_ranges(self, sizes, "")
         check_optional(self, ("ffn", "max_positions"), "")
         check_flags(self, ("qkv_bias", "out_bias", "mlp_bias", "head_bias", "sinks", "dropout", "tied_embeddings"), "")
-        check_flags(self, ("embedding_norm", "attention_gate", "chunked", "attention_softcap", "logits_softcap"), "")
+        check_flags(self, ("embedding_norm", "attention_gate", "chunked", "attention_softcap", "logits_softcap", "rotary_scale"), "")
         self._check_words()
         self._check_patterns()
         self._check_heads()

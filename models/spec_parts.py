@@ -64,6 +64,7 @@ class MoeSpec:
         router_bias: trainable bias on the router's logits.
         correction_bias: router bias updated outside gradient descent (a buffer; arXiv 2412.19437 section 2.1.2).
         expert_bias: biases on the experts' projections.
+        expert_clamp: whether what the experts' activation reads is clamped (arXiv 2508.10925).
         groups: expert groups for group-limited routing; 1 for none.
         topk_groups: groups a token may be sent to.
     """
@@ -77,12 +78,13 @@ class MoeSpec:
     router_bias: bool = False
     correction_bias: bool = False
     expert_bias: bool = False
+    expert_clamp: bool = False
     groups: int = 1
     topk_groups: int = 1
 
     def __post_init__(self) -> None:
         check_ranges(self, ("experts", "topk", "expert_ffn", "shared_ffn", "groups", "topk_groups"), "moe.")
-        check_flags(self, ("shared_gate", "router_bias", "correction_bias", "expert_bias"), "moe.")
+        check_flags(self, ("shared_gate", "router_bias", "correction_bias", "expert_bias", "expert_clamp"), "moe.")
         self._check_topk()
         self._check_dense_layers()
 

@@ -102,6 +102,7 @@ def _attention(settings: StatedSettings, hidden: int) -> dict[str, Any]:
     rotary = settings.on("use_rotary_position_embeddings")
     kind = settings.word("position_embedding_type", tuple(_POSITIONS), "rope" if rotary else "learned_absolute")
     made["positions"] = _POSITIONS["rope" if rotary else kind or "rope"]
+    made["rotary_scale"] = kind == "yarn" and not rotary
     return made | _windows(settings)
 
 
@@ -151,6 +152,7 @@ def _experts(settings: StatedSettings, experts: int, ffn: int, layers: int) -> d
         "correction_bias": settings.on("moe_router_enable_expert_bias"),
         "router_bias": settings.on("add_bias_linear", True),
         "expert_bias": settings.on("add_bias_linear", True),
+        "expert_clamp": settings.text("activation_func_clamp_value") is not None,
         "groups": settings.whole("moe_router_num_groups", 1),
         "topk_groups": settings.whole("moe_router_group_topk", 1),
     }

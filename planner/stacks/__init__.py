@@ -62,7 +62,9 @@ class StackProfile:
             that of a reduction, where every pass exchanges sharded states.
         moe_dispatcher: how tokens reach their experts where a plan does not say.
         moe_dispatch_8bit: whether a recipe below 16 bits sends rows to experts in 8 bits.
-        fused_experts: False where biases of experts and padding of their rows run operator by operator.
+        fused_experts: False where biases of experts, clamps before their activation and padding of their rows run operator by
+            operator.
+        fused_rotary_scale: False where a rotation that also scales runs operator by operator.
         moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
         deepep_multiprocessors, hybridep_multiprocessors: multiprocessors that kernels of a dispatcher take while they run.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
@@ -137,6 +139,7 @@ class StackProfile:
     moe_dispatcher: str
     moe_dispatch_8bit: bool
     fused_experts: bool
+    fused_rotary_scale: bool
     moe_load_imbalance: float
     deepep_multiprocessors: int
     hybridep_multiprocessors: int
@@ -245,6 +248,7 @@ ADDED: Mapping[str, Any] = {
     "moe_dispatcher": "alltoall",
     "moe_dispatch_8bit": False,
     "fused_experts": True,
+    "fused_rotary_scale": True,
     "moe_launch_s": 0.0,
     "deepep_multiprocessors": 20,
     "hybridep_multiprocessors": 16,
