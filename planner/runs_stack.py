@@ -79,8 +79,9 @@ BLANKS: Mapping[str, Blanks] = {
     "megatron-deepspeed-eager-softmax": Blanks(precision="tf32"),
 }
 """By profile; a profile that is not listed has the defaults of `Blanks`. On ROCm the published configurations with full
-recomputing recompute 21 of 80 layers (ACG, ACM and ACL of MI300X, mlcommons/training_results_v5.0 and v5.1: AMD, Krai and
-MangoBoost)."""
+recomputing recompute 21 of 80 layers (ACG, ACM and ACL of MI300X and of two nodes of MI325X, all of Llama-2-70B:
+mlcommons/training_results_v5.1, AMD, Dell, Krai, MangoBoost and others); other models get the same share, which stands among
+what was assumed of a run."""
 
 
 NO_FLASH = re.compile(r"(\S+) without flash attention")

@@ -49,7 +49,8 @@ EAGER_BYTES_PER_S_PER_SM: Mapping[str, float] = {"ampere": 12.4e9, "hopper": 15.
 EAGER_OTHERWISE = 14e9
 """What one multiprocessor moves in softmax, mask and copy run operator by operator, whatever the memory could bring: about nine
 bytes a clock on either generation. From backward passes of one layer of 16 heads of 2,048 tokens, eight sequences in fp32, on
-A100 80 GB and GH200 (eth-easl/sailor, sailor_planner/profiles/OPT-350); on V100 and A100 40 GB memory is the tighter bound."""
+A100 80 GB and GH200 (eth-easl/sailor, sailor_planner/profiles/OPT-350), one source; other generations are taken to lie between.
+On V100 and A100 40 GB memory is the tighter bound."""
 
 ROW_ALIGNMENT = 16
 """Bytes that rows of operands of batched products must be a multiple of to be loaded for matrix units (cuBLAS documentation,

@@ -34,7 +34,7 @@ from shardwright.planner.stacks import StackProfile
 
 FED_BYTES_PER_S = 25e9
 """Network of a GPU at which exchange takes the multiprocessors that a stack's interference stands for: 200 GB/s a node of 8, as
-the runs that prior comes from had (mosaicml/llm-foundry, scripts/train/benchmarking)."""
+the runs that prior comes from had (mosaicml/llm-foundry, scripts/train/benchmarking, 1,600 Gb/s); prior."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
