@@ -6,6 +6,7 @@
     buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs and,
                   where they are reduced at once, of its parameters; or what a loss in pieces adds up (`losses`)
                   + what the dispatcher of tokens registers (`routed.buffer_bytes`)
+                  + gradients that stand in for those of fused weights (`standins`)
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
@@ -31,6 +32,7 @@ from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.registry import SCHEDULES
 
 FULL = RECOMPUTE_MODES.index("full")
+ZERO_3 = 3
 PARTS = (
     "parameters_bytes",
     "gradients_bytes",
@@ -88,13 +90,14 @@ def stage_memory(
     alive, logits_alive, behind = _in_flight(batch, ends)
     reducing = state.reducing_bytes[state_row]
     logits, live, gradients = _fullest(batch, work, row, share, (logits_alive, behind), reducing, problem)
+    standing = np.where(batch.zero[:, None] < ZERO_3, work.stand_in_bytes[row], 0.0)
     parts = {
         "parameters_bytes": state.parameters_bytes[state_row],
         "gradients_bytes": state.gradients_bytes[state_row],
         "optimizer_bytes": state.optimizer_bytes[state_row],
         "activations_bytes": alive * saved + live,
         "logits_bytes": logits,
-        "buffers_bytes": state.buffers_bytes[state_row] + gradients + work.dispatch_bytes[row],
+        "buffers_bytes": state.buffers_bytes[state_row] + gradients + work.dispatch_bytes[row] + standing,
     }
     host = np.zeros_like(alive)
     if batch.offload.any():

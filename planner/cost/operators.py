@@ -36,6 +36,7 @@ from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import left_out, shares
 from shardwright.planner.cost.routed import buffer_bytes, launches_s, sm_share
 from shardwright.planner.cost.scores import further_kernels
+from shardwright.planner.cost.standins import stand_in_bytes
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
@@ -66,6 +67,7 @@ class UnitTables:
         live_bytes: activations of the one unit being recomputed, [keys, units, modes].
         backward_bytes: gradients of activations alive in the backward pass of a layer, [keys, units].
         dispatch_bytes: buffers that the dispatcher registers for routed layers, [keys, units].
+        stand_in_bytes: gradients that stand in for those of its weights, [keys, units].
         attention_s: of computing, forward and backward, attention cores, [keys, units].
         frozen_products: frozen weights of products that an 8- or 4-bit recipe reads, on one rank, [keys, units].
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
@@ -93,6 +95,7 @@ class UnitTables:
     live_bytes: FloatArray
     backward_bytes: FloatArray
     dispatch_bytes: FloatArray
+    stand_in_bytes: FloatArray
     attention_s: FloatArray
     frozen_products: FloatArray
     dense_parameters: FloatArray
@@ -233,6 +236,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "live_bytes": np.maximum(saved[:, :1] - saved, 0.0),
         "backward_bytes": backward_bytes(unit, sizes, keys, machine),
         "dispatch_bytes": buffer_bytes(unit, sizes, keys, machine.stack),
+        "stand_in_bytes": stand_in_bytes(unit, sizes, keys, machine),
         "attention_s": _total((t.forward_s + t.backward_s for t in _of_attention(unit, times)), keys),
         "frozen_products": _frozen_products(unit, keys),
         "expert_parameters": _parameters(unit, keys, expert=True),

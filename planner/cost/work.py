@@ -30,6 +30,7 @@ class StageWork:
         saved_bytes, live_bytes: activations kept, and those of the layer being recomputed, with modes.
         backward_bytes: gradients of activations alive in the backward pass of a layer, the largest.
         dispatch_bytes: buffers that the dispatcher of routed layers registers.
+        stand_in_bytes: gradients that stand in for those of the weights of the largest layer and of the head.
         attention_s: of computing, attention cores both ways.
         hbm_bytes: device-memory traffic.
         layers: layers of the stage.
@@ -54,6 +55,7 @@ class StageWork:
     live_bytes: FloatArray
     backward_bytes: FloatArray
     dispatch_bytes: FloatArray
+    stand_in_bytes: FloatArray
     attention_s: FloatArray
     hbm_bytes: FloatArray
     layers: FloatArray
@@ -83,6 +85,7 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         return np.asarray(np.einsum("pru,pum->pmr", counts, table[key]))
 
     head = splits.held(counts, splits.kinds + 1)
+    layers, stand_in = counts[:, :, : splits.kinds], tables.stand_in_bytes[key]
     live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
     return StageWork(
         compute_forward_s=plain(tables.compute_forward_s),
@@ -102,6 +105,8 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         live_bytes=live,
         backward_bytes=np.where(counts > 0, tables.backward_bytes[key][:, None, :], 0.0).max(axis=2),
         dispatch_bytes=np.where(counts > 0, tables.dispatch_bytes[key][:, None, :], 0.0).max(axis=2),
+        stand_in_bytes=np.where(layers > 0, stand_in[:, None, : splits.kinds], 0.0).max(axis=2, initial=0.0)
+        + head * stand_in[:, None, splits.kinds + 1],
         attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],

@@ -46,6 +46,7 @@ class StackProfile:
         keeps_quantised_inputs: whether products below 16 bits keep their input quantised; False: in 16 bits.
         activation_input_8bit: whether a recipe below 16 bits keeps the input of the activation quantised.
         frozen_8bit: whether such a recipe holds frozen weights of products in 8 bits alone.
+        stand_in_gradients: whether memory stands in for gradients of weights that are added to the main ones at once.
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
         gathers_quantised: whether inputs of products are quantised before tensor-parallel ranks gather them.
@@ -121,6 +122,7 @@ class StackProfile:
     keeps_quantised_inputs: bool
     activation_input_8bit: bool
     frozen_8bit: bool
+    stand_in_gradients: bool
     keeps_both_gradients: bool
     tp_exposed: float
     tp_exposed_unsequenced: float

@@ -1,0 +1,33 @@
+"""Gradients that stand in for those of weights that a fused product has already added to the main gradient.
+
+Autograd wants a gradient of every parameter, for its hooks to run. Where the product adds to the main gradient itself,
+Transformer Engine hands out memory that nobody reads, one piece for each shape of weight, and keeps it for all layers and
+micro-batches (NVIDIA/TransformerEngine, pytorch/module/base.py, get_dummy_wgrad, since April 2025; NVIDIA/Megatron-LM takes it
+for the head too, core/tensor_parallel/layers.py):
+
+    bytes = p · (trained weights of products of the largest layer, one expert for all, and of the head)
+
+What sharded parameters reduce at once (ZeRO 3) is counted as `states.reducing_bytes`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwright.models.graph import LayerGraph
+from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
+from shardwright.planner.cost.compute import Machine
+from shardwright.planner.plans import FloatArray
+
+EXPERTS = "experts"
+
+
+def stand_in_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """Bytes of the stand-ins of a unit's weights on one rank, [keys]; 0 where the stack makes none."""
+    none = np.zeros(len(keys))
+    if not machine.stack.stand_in_gradients:
+        return none
+    products = (o for o in unit.operators if o.gemm is not None)
+    weights = {p.name: p for o in products for p in o.parameters if p.trainable}
+    each = (sizes.product(d for d in p.dims if d != EXPERTS) for p in weights.values())
+    return np.asarray(sum(each, start=none) * machine.precision.parameter_bytes)
