@@ -1,0 +1,36 @@
+"""Every stage of runs whose whole configuration is published is predicted as well as documented."""
+
+import pytest
+from memory_published import CASES, errors, graph_of
+
+from shardwright.planner.validation_statistics import median, quantile
+
+WORST, P90, MEDIAN = 0.03, 0.02, 0.01
+
+
+@pytest.fixture(scope="module")
+def found():
+    return errors(CASES)
+
+
+def test_every_stage(found):
+    assert len(found) == sum(len(case.allocated) for case in CASES)
+    assert max(abs(error) for *_, error in found) < WORST
+
+
+def test_all_of_them_together(found):
+    size = [abs(error) for *_, error in found]
+    assert median(size) < MEDIAN
+    assert quantile(size, 0.9) < P90
+
+
+def test_the_fuller_stage_is_the_one_that_was_fuller(found):
+    for case in CASES:
+        made = [gib for other, _, gib, _ in found if other is case]
+        assert made.index(max(made)) == case.allocated.index(max(case.allocated))
+
+
+def test_models_are_those_of_the_runs():
+    parameters = {case.model: graph_of(case).parameters for case in CASES}
+    assert parameters["llama3-70b"] == pytest.approx(12.37e9, rel=0.001)
+    assert parameters["deepseek-v2"] == pytest.approx(13.30e9, rel=0.001)
