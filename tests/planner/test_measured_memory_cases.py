@@ -132,7 +132,8 @@ BEFORE_STAND_INS = ("stack.stand_in_gradients=false",)
 class TestSmallMixtral:
     """ISEEKYAN/mbridge, memory_estimator: Megatron-Core on 8 GPUs, 4 layers of 8 experts, 1.25 B parameters, 4,096 tokens.
 
-    GB there are 2^30 bytes; first published in early 2025, before gradients had stand-ins. Its own estimates, module by module, are within 1.4 % of the totals and 7 % of the activations.
+    GB there are 2^30 bytes; first published in early 2025, before gradients had stand-ins. Its own estimates, module by
+    module, are within 1.4 % of the totals and 7 % of the activations.
     """
 
     MEASURED = ((1, 1, 11.2, 8.8, 2.4), (1, 2, 13.8, 8.8, 5.0), (2, 1, 6.6, 5.3, 1.3), (2, 2, 8.0, 5.3, 2.7))
