@@ -90,7 +90,7 @@ def offload_of(given: Offload | str | Mapping[str, Any] | None, where: str = WHE
 
     Raises:
         UnknownNameError: a part that does not exist.
-        ConflictError: a part is stated twice.
+        ConflictError: a part is stated twice, or `none` beside others.
         InvalidValueError: a fraction outside 0 to 1.
     """
     if given is None or isinstance(given, Offload):
@@ -99,7 +99,8 @@ def offload_of(given: Offload | str | Mapping[str, Any] | None, where: str = WHE
         return Offload(**{part: _checked(part, given[part], where) for part in PARTS})
     made: dict[str, float] = {}
     for word in (word.strip() for word in given.replace("+", ",").split(",")):
-        if word == "none" and given.strip() == "none":
+        if word == "none":
+            _alone(given, where)
             continue
         name, separator, fraction = (text.strip() for text in word.partition("="))
         if name not in PARTS:
@@ -108,6 +109,16 @@ def offload_of(given: Offload | str | Mapping[str, Any] | None, where: str = WHE
             raise ConflictError(f"{name} is stated twice in {given!r}", where=where, hint="keep one of the two")
         made[name] = _number(name, fraction, where) if separator else 1.0
     return Offload(**made)
+
+
+def _alone(given: str, where: str) -> None:
+    """That `none` is all that is stated.
+
+    Raises:
+        ConflictError: it stands beside parts.
+    """
+    if given.strip() != "none":
+        raise ConflictError(f"none and something in {given[:60]!r}", where=where, hint="give none, or the parts alone")
 
 
 def _number(name: str, text: str, where: str) -> float:

@@ -27,7 +27,7 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.reliability import Operation
 from shardwright.models.catalog import model_from_dict
 from shardwright.models.graph import ModelGraph
-from shardwright.planner.fits.factors import FACTORS, Fits
+from shardwright.planner.fits.factors import FACTORS, LEAST, MOST, Fits
 from shardwright.planner.stacks import StackProfile, stack_from_dict
 
 ROOTS = ("model", "cluster", "stack", "operation", "fit")
@@ -114,6 +114,9 @@ def fits_with(fits: Fits, overrides: Sequence[str]) -> Fits:
     for statement in (s for s in map(_statement, overrides) if s.root == "fit"):
         if statement.key not in FACTORS:
             raise unknown_name("fitted factor", statement.key, list(FACTORS), where=statement.where)
+        if _kind(statement.value) != "a number" or not LEAST <= statement.value <= MOST:
+            said = f"fit.{statement.key} is {statement.raw[:40]}"
+            raise InvalidValueError(said, where=statement.where, hint=f"give a number, {LEAST:g} to {MOST:g}")
         values[statement.key] = statement.value
     return fits.changed(values)
 

@@ -215,7 +215,9 @@ def _number(text: str, where: str) -> float:
         value = math.nan
     if not 0 < value <= LARGEST_NUMBER:
         raise InvalidValueError(
-            f"{text[:40]!r} is no number above 0", where=where, hint="leave the cell blank if it is unknown"
+            f"{text[:40]!r} is no number above 0{_at_most(value, LARGEST_NUMBER)}",
+            where=where,
+            hint="leave the cell blank if it is unknown",
         )
     return value
 
@@ -227,9 +229,16 @@ def _count(text: str, where: str) -> int:
         value = math.nan
     if not (1 <= value <= LARGEST_COUNT and value.is_integer()):
         raise InvalidValueError(
-            f"{text[:40]!r} is no whole number above 0", where=where, hint="leave the cell blank if it is unknown"
+            f"{text[:40]!r} is no whole number above 0{_at_most(value, LARGEST_COUNT)}",
+            where=where,
+            hint="leave the cell blank if it is unknown",
         )
     return int(value)
+
+
+def _at_most(value: float, largest: float) -> str:
+    """The upper limit in words, where it is what a value misses."""
+    return f" and up to {largest:g}" if value > largest else ""
 
 
 def _refuse_repeated(rows: Sequence[RunRow], source: str) -> None:

@@ -104,6 +104,7 @@ def settle(problem: Problem, degrees: Degrees, settings: Mapping[str, Value] | N
     found = violations(candidate, facts, settings, problem.framework, problem.target_version)
     broken = [v.to_dict() for v in found if v.severity == "error"]
     warnings = [f"{v.message}; {v.remedy}" for v in found if v.severity != "error"]
+    warnings += _without_effect(problem, degrees) if settings is None else []
     shown = columns | {"schedule": SCHEDULE_IDS[columns["schedule"]]}
     if dp == 0 or any(b["rule"] in UNPRICEABLE for b in broken):
         return Settled(row=None, split=None, violations=broken, warnings=warnings, shown=shown)
@@ -193,6 +194,17 @@ def _moe_dispatcher(problem: Problem, degrees: Degrees) -> int:
     if kind not in MOE_DISPATCHERS:
         raise unknown_name("dispatcher of tokens", kind, MOE_DISPATCHERS, where="--moe-dispatcher")
     return MOE_DISPATCHERS.index(kind) if degrees.ep > 1 and problem.graph.spec.moe is not None else ALL_TO_ALL
+
+
+def _without_effect(problem: Problem, degrees: Degrees) -> list[str]:
+    """Switches that were stated and change nothing here; those at their neutral value are no switches."""
+    routed, neutral = problem.graph.spec.moe is not None, MOE_DISPATCHERS[ALL_TO_ALL]
+    idle = []
+    if degrees.moe_dispatcher not in {None, neutral} and (degrees.ep == 1 or not routed):
+        idle.append((f"--moe-dispatcher {degrees.moe_dispatcher}", "with ep 1" if routed else "without experts"))
+    if degrees.cp_comm not in {None, CP_COMM_KINDS[RING]} and degrees.cp == 1:
+        idle.append((f"--cp-comm {degrees.cp_comm}", "with cp 1"))
+    return [f"{option} has no effect {why}" for option, why in idle]
 
 
 def _family(problem: Problem, degrees: Degrees) -> str:

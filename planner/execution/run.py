@@ -80,7 +80,7 @@ def run(
         InvalidValueError: a number out of range; the only plan is infeasible, or larger than the machine.
         DamagedFileError: the file is damaged.
     """
-    _check(steps, trials, limit_s)
+    check_asked(steps, trials, limit_s)
     document = read_result(source)
     chosen = _ranks(document, rank, trials) if ranks is None else ranks
     here, started, made, stopped = machine or this_machine(), time.monotonic(), list[dict[str, Any]](), False
@@ -94,7 +94,12 @@ def run(
     return RunResult(data=_record(here, steps, scale_down, made, stopped, time.monotonic() - started))
 
 
-def _check(steps: int, trials: int, limit_s: float) -> None:
+def check_asked(steps: int, trials: int, limit_s: float) -> None:
+    """That a run is asked for that can be made.
+
+    Raises:
+        InvalidValueError: a number out of range.
+    """
     if not 1 <= steps <= MAX_STEPS:
         raise InvalidValueError(f"{steps} steps", where="--steps", hint=f"give 1 to {MAX_STEPS:,}")
     if trials < 1:

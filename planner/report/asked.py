@@ -103,6 +103,7 @@ def fixed(statements: Sequence[str]) -> dict[str, str]:
     axes: dict[str, str] = {}
     for part in (part.strip() for text in statements for part in text.split(",")):
         key, separator, value = (word.strip() for word in part.partition("="))
+        key = key.replace("-", "_")  # as the option of estimate spells it
         if not separator or not key or not value:
             raise UsageError(f"{part!r} is no KEY=VALUE", where="--fix", hint="write --fix tp=4,pp=2")
         if axes.setdefault(key, value) != value:

@@ -18,7 +18,9 @@ from shardwright.errors import ConflictError, InvalidValueError, ShardwrightErro
 
 ISSUES = "the project's issue tracker"
 OPTIONS = {name: "--" + name.replace("_", "-") for name in ("cluster", "seq_len", "global_batch", "gpus")}
-DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp-replicate", "micro-batch", "zero", "schedule", "recompute")
+DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp-replicate", "micro-batch", "zero", "loss-chunks")
+WORDS = ("schedule", "recompute", "cp-comm", "moe-dispatcher", "offload", "sequence-parallel")
+"""Options of one plan that a search holds by `--fix`, with a number and with a word."""
 
 
 class UsageError(ShardwrightError):
@@ -61,7 +63,7 @@ def usage_error(error: Any) -> ShardwrightError:
     """Our error for one of Typer's."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "shardwright"
-    message = _one_line(error.format_message())
+    message = _one_line(error.format_message()) + _given(error)
     option = getattr(error, "option_name", None)
     if option is not None and "no such option" in message.lower():
         return _unknown_option(str(option), context, command)
@@ -76,12 +78,20 @@ def usage_error(error: Any) -> ShardwrightError:
     return UsageError(message, where=_place(error) or command, hint=hint)
 
 
+def _given(error: Any) -> str:
+    """The text that was given for a number, which Typer's message leaves out where its converter refuses it."""
+    refused = getattr(error.__cause__, "errors", None)
+    texts = [str(each.get("input", ""))[:40] for each in refused()] if callable(refused) else []
+    return f" (given: {texts[0]!r})" if texts else ""
+
+
 def _unknown_option(given: str, context: Any, command: str) -> UnknownNameError:
     options = context.command.params if context else []
     known = {name.lstrip("-"): name for option in options for name in (*option.opts, *option.secondary_opts) if name[:1] == "-"}
     plain = given.lstrip("-").lower().replace("_", "-")
-    if "fix" in known and plain in DEGREES:
-        return UnknownNameError(f"unknown option {given!r}", where=command, hint=f"hold a degree by --fix {plain}=N")
+    if "fix" in known and plain in (*DEGREES, *WORDS):
+        held = f"{plain.replace('-', '_')}={'N' if plain in DEGREES else 'VALUE'}"
+        return UnknownNameError(f"unknown option {given!r}", where=command, hint=f"hold a degree by --fix {held}")
     near = difflib.get_close_matches(plain, known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(known[n] for n in near)}?" if near else f"see {command} --help"
     return UnknownNameError(f"unknown option {given[:60]!r}", where=command, hint=hint)

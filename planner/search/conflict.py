@@ -23,6 +23,7 @@ from shardwright.errors import ConflictError
 from shardwright.planner.cost.memory import PARTS
 from shardwright.planner.description import Record
 from shardwright.planner.estimation import estimate_batch
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.overrides import apply_overrides
 from shardwright.planner.problem import Problem
 from shardwright.planner.rules.versions import target_of
@@ -208,6 +209,8 @@ def _used(record: Record, name: str) -> str:
     parallel = record["parallel"]
     named = {"sp": "sequence_parallel", "zero": "zero_stage"}.get(axis, axis)
     value = parallel["recompute"]["mode"] if axis == "recompute" else parallel.get(named)
+    if axis == "offload":
+        value = offload_of(value).text.replace(",", "+")  # as --fix takes it
     return "" if value is None else f", for {name}={str(value).lower()}"
 
 

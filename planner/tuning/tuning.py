@@ -21,7 +21,7 @@ from shardwright.hardware.calibration_fit import CalibrationResult
 from shardwright.hardware.site_factors import AS_MODELLED, PARTS, SiteFactors
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.execution.machine import Machine
-from shardwright.planner.execution.run import INTERRUPTED, LIMIT_S, STEPS
+from shardwright.planner.execution.run import INTERRUPTED, LIMIT_S, STEPS, check_asked
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.problem import Problem, problem_from_inputs
 from shardwright.planner.schema import read_result
@@ -85,6 +85,7 @@ def tune(
         DamagedFileError: the file is damaged.
         UnsupportedError: nothing is stated, and PyTorch is missing.
     """
+    check_asked(steps, trials, limit_s)
     started, result = time.monotonic(), _result(source, trials)
     problem = _problem(result)
     ran: list[dict[str, Any]] = []

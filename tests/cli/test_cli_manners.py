@@ -86,6 +86,9 @@ NEAREST = {
     "command": (("plam",), "unknown-name", "shardwright", "plan"),
     "option": (("plan", "--gobal-batch", 3), "unknown-name", "shardwright plan", "--global-batch"),
     "degree of a search": ((*PLAN, "--tp", 4), "unknown-name", "shardwright plan", "--fix tp=N"),
+    "pieces in a search": ((*PLAN, "--loss-chunks", 4), "unknown-name", "shardwright plan", "--fix loss_chunks=N"),
+    "switch of a search": ((*PLAN, "--moe-dispatcher", "deepep"), "unknown-name", "shardwright plan", "--fix moe_dispatcher="),
+    "host in a search": ((*PLAN, "--offload", "optimizer"), "unknown-name", "shardwright plan", "--fix offload="),
     "format": (("show", "models", "--format", "jsom"), "unknown-name", "--format", "json"),
     "kind": (("show", "modles"), "unknown-name", "show", "models"),
     "name": (("show", "devices", "h100-sxm5-90g"), "unknown-name", "", "h100-sxm5-80g"),
@@ -149,6 +152,15 @@ REFUSED = {
     "layers do not sum": (*ESTIMATE, "--pp", 2, "--layers-per-stage", "1,2"),
     "plan missing": ("estimate", "--plan", "missing.json"),
     "runs missing": ("validate", "missing.csv"),
+    "no dispatcher": (*ESTIMATE, "--moe-dispatcher", ""),
+    "skew below the mean": (*ESTIMATE, "--routing-skew", 0.5),
+    "skew not a number": (*ESTIMATE, "--routing-skew", "nan"),
+    "no pieces": (*ESTIMATE, "--loss-chunks", 0),
+    "pieces without end": (*ESTIMATE, "--loss-chunks", 10**30),
+    "more than all offloaded": (*ESTIMATE, "--offload", "optimizer=2"),
+    "nothing and something offloaded": (*ESTIMATE, "--offload", "none,optimizer"),
+    "fitted factor not a number": (*ESTIMATE, "--set", "fit.streams=true"),
+    "fitted factor out of range": (*ESTIMATE, "--set", "fit.streams=1e9"),
 }
 
 CONFLICTS = {
@@ -193,6 +205,28 @@ def test_misuse_is_refused_with_a_reason(shardwright, name):
     assert as_json.error["code"] not in {"error", "internal"}
     assert as_json.error["message"]
     assert as_json.error["where"] or as_json.error["hint"]
+
+
+@pytest.mark.parametrize("given", ["2.5", "nan", "1e3", "many"])
+def test_what_was_given_for_a_number_is_told(shardwright, given):
+    error = shardwright(*ESTIMATE, "--loss-chunks", given, "--format", "json").error
+    assert given in error["message"]
+    assert error["where"] == "--loss-chunks"
+
+
+@pytest.mark.parametrize("given", ["true", "null", "text", "[1]", "0", "1e9"])
+def test_a_fitted_factor_is_told_as_it_was_given(shardwright, given):
+    error = shardwright(*ESTIMATE, "--set", f"fit.streams={given}", "--format", "json").error
+    assert error["message"] == f"fit.streams is {given}"
+    assert error["where"] == "--set fit.streams"
+
+
+def test_axes_are_fixed_in_the_spelling_of_options(shardwright):
+    names = ("micro-batch=2", "micro_batch=2")
+    fixed = [shardwright(*PLAN, "--effort", "scan", "--top", 1, "--fix", f"tp=1,{name}", "--format", "json") for name in names]
+    first, second = (done.json for done in fixed)
+    assert first["plans"] == second["plans"]
+    assert first["search"]["space"]["micro_batch"] == [2]
 
 
 @pytest.mark.parametrize("name", CONFLICTS)

@@ -136,6 +136,9 @@ def test_results_that_cannot_be_tuned(result: dict[str, Any]) -> None:
         tune({**result, "plans": []}, measured=["1=1"])
     with pytest.raises(InvalidValueError, match="0 trials"):
         tune(result, trials=0)
+    for wrong in ({"steps": 0}, {"limit_s": float("nan")}, {"limit_s": -1.0}):
+        with pytest.raises(InvalidValueError):
+            tune(result, measured=["1=2.0"], **wrong)
 
 
 def test_measured_steps_are_not_counted_twice(result: dict[str, Any]) -> None:

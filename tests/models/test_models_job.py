@@ -44,9 +44,11 @@ def test_sequences_longer_than_published_are_noted():
 
 
 def test_precisions():
-    assert set(PRECISIONS) == {"bf16", "fp16", "fp32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"}
-    assert {p.compute for p in PRECISIONS.values()} == {"bf16", "fp16", "fp32", "fp8", "fp4"}
-    assert all(p.activation_bytes == p.parameter_bytes == (4 if p.id == "fp32" else 2) for p in PRECISIONS.values())
+    assert set(PRECISIONS) == {"bf16", "fp16", "fp32", "tf32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"}
+    assert {p.compute for p in PRECISIONS.values()} == {"bf16", "fp16", "fp32", "tf32", "fp8", "fp4"}
+    wide = {"fp32", "tf32"}  # tf32 rounds inside the product: every byte stays fp32's
+    assert all(p.activation_bytes == p.parameter_bytes == (4 if p.id in wide else 2) for p in PRECISIONS.values())
+    assert (PRECISIONS["tf32"].gemm_input_bytes, PRECISIONS["fp32"].gemm_input_bytes) == (4, 4)
     assert PRECISIONS["mxfp8"].gemm_input_bytes == 1.03125
     assert PRECISIONS["nvfp4"].gemm_input_bytes == 0.5625
 
@@ -61,7 +63,8 @@ def test_optimizer_state():
         "adafactor": 4,
     }
     assert job().state_bytes_per_parameter == 12
-    assert job(precision=PRECISIONS["fp32"]).state_bytes_per_parameter == 8  # the parameter is its own master copy
+    for name in ("fp32", "tf32"):
+        assert job(precision=PRECISIONS[name]).state_bytes_per_parameter == 8  # the parameter is its own master copy
 
 
 def test_words_are_looked_up_with_the_nearest_right_one():

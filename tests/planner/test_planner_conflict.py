@@ -128,6 +128,14 @@ def test_the_error_names_what_leaves_nothing_and_a_way_out():
     assert "or drop --fix tp=4" in caught.value.hint or "or drop --fix pp=4" in caught.value.hint
 
 
+def test_what_is_offloaded_is_named_as_it_is_typed():
+    with pytest.raises(ConflictError, match="no plan keeps all rules") as caught:
+        fix = {"offload": "activations"}
+        options = PricingOptions(framework="deepspeed")
+        plan("gpt2", "dgx-h100:1", seq_len=1024, global_batch=8, options=options, search=SearchOptions(fix=fix))
+    assert "drop --fix offload=activations, for offload=none: a step of" in caught.value.hint
+
+
 def test_where_plans_fit_nothing_is_in_conflict():
     data = plan("gpt2", "dgx-h100:1", seq_len=1024, global_batch=8, search=SearchOptions(effort="scan")).data
     assert "conflict" not in data

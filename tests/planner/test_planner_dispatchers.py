@@ -61,7 +61,16 @@ def test_a_gather_spans_the_experts_tensor_ranks():
 
 def test_nothing_depends_on_it_without_expert_parallelism():
     for kind in MOE_DISPATCHERS:
-        assert priced(kind, ep=1) == priced(ep=1)
+        said = [] if kind == "alltoall" else [f"--moe-dispatcher {kind} has no effect with ep 1"]
+        assert priced(kind, ep=1) == priced(ep=1) | {"warnings": [*said, *priced(ep=1)["warnings"]]}
+
+
+def test_a_switch_without_effect_is_said():
+    dense = priced("deepep", model="llama3.1-8b")
+    assert "--moe-dispatcher deepep has no effect without experts" in dense["warnings"]
+    assert "--cp-comm a2a has no effect with cp 1" in priced(cp_comm="a2a", ep=1)["warnings"]
+    working = priced("deepep", cp_comm="a2a", ep=4, cp=2)
+    assert not [said for said in working["warnings"] if "no effect" in said]
 
 
 def test_the_stack_decides_where_nothing_is_said():

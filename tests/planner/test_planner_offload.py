@@ -63,7 +63,8 @@ def test_what_users_type(text, expected):
     [
         ("opt", UnknownNameError, "opt"),
         ("", UnknownNameError, "part to offload"),
-        ("none,optimizer", UnknownNameError, "none"),
+        ("none,optimizer", ConflictError, "none and something"),
+        ("optimizer+none", ConflictError, "none and something"),
         ("optimizer,optimizer=0.5", ConflictError, "twice"),
         ("optimizer=2", InvalidValueError, "no fraction"),
         ("optimizer=-0.1", InvalidValueError, "no fraction"),
