@@ -105,7 +105,7 @@ def declare(problem: Problem, fix: Mapping[str, str]) -> Space:
     Raises:
         UnknownNameError: an axis or word that does not exist.
         InvalidValueError: a value that is no number or below 1.
-        ConflictError: layers divided by speed where all nodes are alike.
+        ConflictError: layers divided by speed where all nodes are alike, or one axis held at two values by two names.
     """
     return declare_all([problem], fix)
 
@@ -118,7 +118,7 @@ def declare_all(problems: Sequence[Problem], fix: Mapping[str, str], budget: int
         fix: as for `declare`.
         budget: legal candidates over all clusters up to which the space is refined.
     """
-    held = dict(fixed_value(name, text) for name, text in fix.items())
+    held = held_axes(fix)
     if held.get("split", 0) in _of_speed() and not any(problem.cluster.mixed for problem in problems):
         hint = "fix one of " + ", ".join(SPLIT_KINDS)
         raise ConflictError(f"{fix['split']} divides layers over different kinds of node", where="--fix split", hint=hint)
@@ -191,6 +191,21 @@ def _refinements(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
+def held_axes(fix: Mapping[str, str]) -> dict[str, int]:
+    """The value of each axis that is held.
+
+    Raises:
+        ConflictError: an axis is held at two values by two of its names.
+    """
+    held: dict[str, int] = {}
+    for name, text in fix.items():
+        axis, value = fixed_value(name, text)
+        if held.setdefault(axis, value) != value:
+            names = " and to ".join(f"{text} by {name}" for name, text in fix.items() if fixed_value(name, text)[0] == axis)
+            raise ConflictError(f"{axis} is fixed to {names}", where="--fix", hint="keep one of the two")
+    return held
+
+
 def fixed_value(name: str, text: str, where: str = "--fix") -> tuple[str, int]:
     """The axis and value of one `--fix` statement.
 
@@ -203,7 +218,8 @@ def fixed_value(name: str, text: str, where: str = "--fix") -> tuple[str, int]:
         UnknownNameError: an axis or word that does not exist.
         InvalidValueError: a value that is no number or out of range.
     """
-    axis = FIX_ALIASES.get(name, name)
+    axis = name.replace("-", "_")  # as the options of one plan spell it
+    axis = FIX_ALIASES.get(axis, axis)
     if axis not in AXIS_ORDER:
         if axis in DERIVED:
             raise ConflictError(

@@ -18,7 +18,7 @@ from shardwright.models.dtypes import PRECISIONS
 from shardwright.planner.batches import batch_of_tokens
 from shardwright.planner.problem import FRAMEWORKS, PricingOptions
 from shardwright.planner.search.options import EFFORTS, SearchOptions
-from shardwright.planner.search.space import fixed_value
+from shardwright.planner.search.space import held_axes
 from shardwright.planner.sweep import knobs
 
 AUTO_TOKENS = 4 * 2**20
@@ -179,7 +179,7 @@ def _read(name: str, value: Any, place: str) -> Any:
     if name in BATCHES:
         return BATCHES[name](value, place)
     if name == "fix":
-        return {key: str(one) for key, one in value.items()}
+        return {key.replace("-", "_"): str(one) for key, one in value.items()}
     return [value] if name in LISTS and isinstance(value, str) else value
 
 
@@ -224,8 +224,7 @@ def _calibration(given: Any) -> Any:
 def _search(stated: Mapping[str, Any], places: Mapping[str, str]) -> SearchOptions:
     fix = _read("fix", stated.get("fix", {}), "")
     try:
-        for axis, value in fix.items():
-            fixed_value(axis, value)
+        held_axes(fix)
     except ShardwrightError as error:
         error.where = error.where if places["fix"].startswith("--") else places["fix"]
         raise

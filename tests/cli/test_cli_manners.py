@@ -168,6 +168,7 @@ CONFLICTS = {
     "sequence twice": (*PLAN, "--seq-len", 4096),
     "on and off": (*ESTIMATE, "--sequence-parallel", "--no-sequence-parallel"),
     "fixed twice": (*PLAN, "--fix", "tp=4", "--fix", "tp=8"),
+    "fixed twice by two names": (*PLAN, "--fix", "zero=1,zero_stage=2"),
     "set twice": (*PLAN, "--set", "model.layers=2", "--set", "model.layers=3"),
     "plan and degree": ("estimate", "--plan", "x.json", "--tp", 2),
     "plan and model": ("estimate", "llama3.1-8b", "--plan", "x.json"),

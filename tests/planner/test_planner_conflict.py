@@ -129,10 +129,9 @@ def test_the_error_names_what_leaves_nothing_and_a_way_out():
 
 
 def test_what_is_offloaded_is_named_as_it_is_typed():
+    how = {"options": PricingOptions(framework="deepspeed"), "search": SearchOptions(fix={"offload": "activations"})}
     with pytest.raises(ConflictError, match="no plan keeps all rules") as caught:
-        fix = {"offload": "activations"}
-        options = PricingOptions(framework="deepspeed")
-        plan("gpt2", "dgx-h100:1", seq_len=1024, global_batch=8, options=options, search=SearchOptions(fix=fix))
+        plan("gpt2", "dgx-h100:1", seq_len=1024, global_batch=8, **how)
     assert "drop --fix offload=activations, for offload=none: a step of" in caught.value.hint
 
 
