@@ -47,6 +47,7 @@ class Blanks:
         precision: precision of its launch scripts, in fp32 where the device lacks it; None for 16 bits.
         by_cost: whether pipeline stages are cut by cost, the head among the blocks.
         low_precision: the newest precision below 16 bits that the device has, where the column is blank.
+        shards_to_fit: whether optimizer states are sharded where whole ones do not fit, and the column is blank.
         full_share: share of the layers that are recomputed where full recomputing is named without the count it takes.
     """
 
@@ -59,6 +60,7 @@ class Blanks:
     low_precision: bool = False
     by_cost: bool = False
     full_share: float = 1.0
+    shards_to_fit: bool = False
 
 
 _BY_SIZE = ((10e9, 4), (100e9, 2), (float("inf"), 1))
@@ -76,7 +78,8 @@ BLANKS: Mapping[str, Blanks] = {
     "nanotron": Blanks(seq_len=4096, vocab=131_072, by_cost=True),
     "mlperf-nemo": Blanks(low_precision=True),
     "megatron-core-rocm": Blanks(low_precision=True, full_share=21 / 80),
-    "megatron-deepspeed-eager-softmax": Blanks(precision="tf32"),
+    "megatron-deepspeed": Blanks(shards_to_fit=True),
+    "megatron-deepspeed-eager-softmax": Blanks(precision="tf32", shards_to_fit=True),
 }
 """By profile; a profile that is not listed has the defaults of `Blanks`. On ROCm the published configurations with full
 recomputing recompute 21 of 80 layers (ACG, ACM and ACL of MI300X and of two nodes of MI325X, all of Llama-2-70B:

@@ -6,13 +6,14 @@
 
 Where a row leaves a freedom, the readings are tried in order and the first that no rule refuses counts: the
 stated interleaving before none, an even split before one with embedding and head counted as layers, and for a
-blank recompute of a stack whose users choose it by memory, the cheapest mode that fits `FULL_SHARE` of memory.
+blank recompute or sharding of a stack whose users choose it by memory, the cheapest that fits `FULL_SHARE` of memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 from shardwright.errors import ShardwrightError, UnsupportedError
@@ -44,6 +45,9 @@ Estimator = Callable[[Problem, Degrees], Mapping[str, Any]]
 
 FULL_SHARE = 0.94
 """Share of memory that tuned runs fill at most."""
+
+SHARDED = 1
+"""ZeRO stage of runs that shard optimizer states to fit."""
 
 GIB = 2.0**30
 DEFAULT_METER = "reserved"
@@ -120,7 +124,7 @@ def read_run(row: RunRow, options: PricingOptions) -> Run:
     return Run(
         problem=problem,
         readings=tuple(_readings(row, problem, batch, sharding, recompute)),
-        by_memory=recompute.mode == "fits",
+        by_memory=recompute.mode == "fits" or _shards_to_fit(row, stack),
         scale=batch.scale,
         measured_s=measured.seconds if measured else None,
         measured_from=measured.origin if measured else None,
@@ -228,9 +232,16 @@ def _readings(row: RunRow, problem: Problem, batch: Batch, sharding: Sharding, r
     pp = row.pp or 1
     chunks = [row.vp or 1, 1] if pp > 1 and (row.vp or 1) > 1 else [1]
     modes = ("none", "selective", "full") if recompute.mode == "fits" else (recompute.mode,)
-    for mode in modes:
-        for vpp in chunks:
-            yield from _with_splits(row, problem, batch, sharding, replace(recompute, mode=mode), vpp)
+    stages = (sharding.zero, SHARDED) if _shards_to_fit(row, problem.stack) else (sharding.zero,)
+    for mode, vpp in product(modes, chunks):
+        for degrees in _with_splits(row, problem, batch, sharding, replace(recompute, mode=mode), vpp):
+            yield from (replace(degrees, zero=zero) for zero in stages)
+
+
+def _shards_to_fit(row: RunRow, stack: StackProfile) -> bool:
+    """Whether a run may have sharded its optimizer states although nothing says so."""
+    said = bool(row.zero_or_fsdp) or row.outcome != "ok"
+    return blanks_of(stack).shards_to_fit and not said and data_parallel(row) * (row.cp or 1) > 1
 
 
 def _with_splits(

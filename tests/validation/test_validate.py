@@ -251,6 +251,22 @@ def test_blank_recompute_takes_the_cheapest_that_fits():
     assert seen == ["none", "selective", "full"]
 
 
+@pytest.mark.parametrize(("changes", "stages"), [
+    ({}, [0, 1]), ({"zero_or_fsdp": "zero0"}, [0]), ({"outcome": "oom"}, [0]), ({"framework": "Megatron-LM 2021"}, [0]),
+])  # fmt: skip
+def test_a_blank_sharding_of_deepspeed_is_one_that_fits(changes, stages):
+    given = {"framework": "Megatron-DeepSpeed", "zero_or_fsdp": "", "recompute": "full", **changes}
+    run = read_run(row(**given), PricingOptions())
+    seen = []
+
+    def estimator(problem, degrees):
+        seen.append(degrees.zero)
+        return fake_estimate(problem, degrees, filled={0: 1.2, 1: 0.5}[degrees.zero])
+
+    assert price_run(run, "reserved", estimator).fits == (len(stages) > 1)
+    assert list(dict.fromkeys(seen)) == stages
+
+
 def test_errors_of_pricing_skip_the_row(tmp_path):
     def estimator(problem, degrees):
         raise ConflictError("these cannot both hold")
