@@ -185,7 +185,7 @@ class Problem:
                 "grad_bytes": self.job.grad_bytes,
                 **self.job.choices(),
             },
-            "calibration": {"name": name, "digest": digest(inline), "inline": inline},
+            "calibration": {"name": name, "digest": digest(rounded(inline)), "inline": inline},
             "stack": self.stack.id,
             "search": {
                 "framework": self.framework,

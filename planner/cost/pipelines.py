@@ -91,22 +91,18 @@ def hidden_exchange(batch: PlanBatch, stack: StackProfile) -> FloatArray:
 
 
 def uneven_splits(splits: Sequence[Split]) -> dict[int, Repeating]:
-    """Steps of the looped splits whose chunks differ, those of one shape priced together; by place in the sequence."""
-    by_shape: dict[tuple[int, int], list[int]] = {}
-    for index, split in enumerate(splits):
-        if split.vpp > 1 and not split.folded and min(split.chunks) != max(split.chunks):
-            by_shape.setdefault((split.pp, split.vpp), []).append(index)
-    found: dict[int, Repeating] = {}
-    for (pp, vpp), members in by_shape.items():
-        chunks = tuple(splits[index].chunks for index in members)
-        found |= dict(zip(members, _repeating(pp, vpp, chunks), strict=True))
-    return found
+    """Steps of the looped splits whose chunks differ, by place in the sequence."""
+    return {
+        index: _repeating(split.pp, split.vpp, split.chunks)
+        for index, split in enumerate(splits)
+        if split.vpp > 1 and not split.folded and min(split.chunks) != max(split.chunks)
+    }
 
 
-@lru_cache(maxsize=1024)
-def _repeating(pp: int, vpp: int, chunks: tuple[tuple[int, ...], ...]) -> tuple[Repeating, ...]:
-    """Steps of divisions of one shape; the problems of a sweep have most of them in common."""
-    return tuple(repeating(pp, vpp, np.array(chunks, dtype=np.float64)))
+@lru_cache(maxsize=8192)
+def _repeating(pp: int, vpp: int, chunks: tuple[int, ...]) -> Repeating:
+    """Steps of one division; pricings of parts of a space, and the points of a sweep, have most divisions in common."""
+    return repeating(pp, vpp, np.array([chunks], dtype=np.float64))[0]
 
 
 def chain_ends(

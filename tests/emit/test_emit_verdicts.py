@@ -25,10 +25,10 @@ LEAST = {"megatron": (20, 3), "deepspeed": (20, 1), "torchtitan": (12, 1)}
 
 CHECKED_LATER = {
     "megatron": {*NOT_IN_ARGUMENTS, *ARGUMENTS_LAX, "dp-replicate", "expert-replicate"},  # when groups are made
-    "deepspeed": set(DEEPSPEED_LAX),
+    "deepspeed": {*DEEPSPEED_LAX, "deepspeed-offload-zero"},  # in the first step: parameters on GPUs, the optimizer on hosts
     "torchtitan": set[str](),
 }
-"""Rules that the validator asked here does not check, though the framework does when it starts, each with a reason there."""
+"""Rules that the validator asked here does not check, though the framework does when it runs, each with a reason there."""
 
 
 NO_MODEL = "reader: kv_heads"

@@ -1,6 +1,7 @@
 """Graphs are planned: priced like the native model of the same shape, split at layer borders, told on screen."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from graph_files import FILES, NAMES
@@ -10,6 +11,7 @@ from shardwright import Degrees, PricingOptions, SearchOptions
 from shardwright.cli import run
 from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
 from shardwright.models.catalog import load_model, load_spec
+from shardwright.models.transformer import build_graph
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import make_context, send_bytes
 from shardwright.planner.cost.stages import fold
@@ -17,8 +19,9 @@ from shardwright.planner.plans import PlanBatch
 from shardwright.planner.problem import build_problem
 from shardwright.planner.settling import settle
 
-TOLERANCE = 0.03
-"""Of the step time and the peak of a graph against the native model of the same shape; stated in docs/graphs.md."""
+TOLERANCE = {".pt2": 0.01, ".onnx": 0.03}
+"""Of the step time of a graph against the native model of the same shape; ONNX has more operators. Stated in docs/graphs.md."""
+PEAK_TOLERANCE = 0.005
 
 PLANS = (
     {"micro_batch": 8, "zero": 3},
@@ -29,10 +32,14 @@ PLANS = (
 )
 
 
+WITHOUT_DROPOUT = build_graph(replace(load_model("gpt2").spec, dropout=False))
+"""Of what the files hold: where masks are kept, a layer recomputed runs to its end, and not to the last product."""
+
+
 def priced(model, **degrees):
     options = PricingOptions(framework="pytorch")
     return shardwright.estimate(
-        str(model), "dgx-h100:1", seq_len=1024, global_batch=256, degrees=Degrees(**degrees), options=options
+        model, "dgx-h100:1", seq_len=1024, global_batch=256, degrees=Degrees(**degrees), options=options
     ).to_dict()
 
 
@@ -41,10 +48,10 @@ def priced(model, **degrees):
 def test_a_gpt_from_a_graph_is_priced_like_the_preset(degrees, suffix):
     if suffix == ".onnx":
         pytest.importorskip("onnx")
-    native, read = priced("gpt2", **degrees), priced(FILES / f"gpt{suffix}", **degrees)
-    assert read["predicted"]["step_time_s"] == pytest.approx(native["predicted"]["step_time_s"], rel=TOLERANCE)
-    assert read["memory"]["peak_bytes"] == pytest.approx(native["memory"]["peak_bytes"], rel=TOLERANCE)
-    assert read["predicted"]["mfu"] == pytest.approx(native["predicted"]["mfu"], rel=2 * TOLERANCE)
+    native, read = priced(WITHOUT_DROPOUT, **degrees), priced(str(FILES / f"gpt{suffix}"), **degrees)
+    assert read["predicted"]["step_time_s"] == pytest.approx(native["predicted"]["step_time_s"], rel=TOLERANCE[suffix])
+    assert read["memory"]["peak_bytes"] == pytest.approx(native["memory"]["peak_bytes"], rel=PEAK_TOLERANCE)
+    assert read["predicted"]["mfu"] == pytest.approx(native["predicted"]["mfu"], rel=2 * TOLERANCE[suffix])
     states = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
     for ours, theirs in zip(read["stages"], native["stages"], strict=True):
         for part in states:
@@ -70,7 +77,7 @@ def test_every_graph_is_planned(name):
 
 
 def test_a_result_stands_alone(tmp_path):
-    made = priced(FILES / "unet.pt2", micro_batch=4, pp=2, zero=2)
+    made = priced(str(FILES / "unet.pt2"), micro_batch=4, pp=2, zero=2)
     (tmp_path / "plan.json").write_text(json.dumps(made))
     again = shardwright.estimate_plan(str(tmp_path / "plan.json")).to_dict()
     assert again["predicted"] == made["predicted"]
@@ -93,7 +100,7 @@ def test_a_stage_border_sends_what_passes_over_it():
 
 @pytest.mark.parametrize("degrees", [{"tp": 2}, {"cp": 2}])
 def test_tensor_and_context_parallelism_are_refused_with_one_reason(degrees):
-    data = priced(FILES / "gpt.pt2", zero=0, **degrees)
+    data = priced(str(FILES / "gpt.pt2"), zero=0, **degrees)
     assert not data["feasible"]
     assert [v["rule"] for v in data["violations"]] == ["graph-axes"]
     assert data["predicted"] is None
