@@ -240,8 +240,7 @@ def _readings(row: RunRow, problem: Problem, batch: Batch, sharding: Sharding, r
 
 def _shards_to_fit(row: RunRow, stack: StackProfile) -> bool:
     """Whether a run may have sharded its optimizer states although nothing says so."""
-    said = bool(row.zero_or_fsdp) or row.outcome != "ok"
-    return blanks_of(stack).shards_to_fit and not said and data_parallel(row) * (row.cp or 1) > 1
+    return blanks_of(stack).shards_to_fit and not row.zero_or_fsdp and data_parallel(row) * (row.cp or 1) > 1
 
 
 def _with_splits(

@@ -252,7 +252,7 @@ def test_blank_recompute_takes_the_cheapest_that_fits():
 
 
 @pytest.mark.parametrize(("changes", "stages"), [
-    ({}, [0, 1]), ({"zero_or_fsdp": "zero0"}, [0]), ({"outcome": "oom"}, [0]), ({"framework": "Megatron-LM 2021"}, [0]),
+    ({}, [0, 1]), ({"zero_or_fsdp": "zero0"}, [0]), ({"outcome": "oom"}, [0, 1]), ({"framework": "Megatron-LM 2021"}, [0]),
 ])  # fmt: skip
 def test_a_blank_sharding_of_deepspeed_is_one_that_fits(changes, stages):
     given = {"framework": "Megatron-DeepSpeed", "zero_or_fsdp": "", "recompute": "full", **changes}
