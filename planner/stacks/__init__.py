@@ -261,6 +261,7 @@ ADDED: Mapping[str, Any] = {
     "accumulation_bytes": 0.0,
     "sums_biases": False,
     "zero1_reduces_whole": False,
+    "stand_in_gradients": False,
 }
 """What holds for profiles saved before a field was added."""
 
@@ -318,7 +319,9 @@ def stack_from_dict(data: Mapping[str, Any]) -> StackProfile:
     wanted = {f.name for f in fields(StackProfile)}
     if set(data) != wanted:
         odd = sorted(set(data) ^ wanted)
-        raise DamagedFileError(f"the stack profile {data.get('id')!r} has missing or unknown fields: {', '.join(odd)}")
+        said = f"the stack profile {data.get('id')!r} has missing or unknown fields: {', '.join(odd)}"
+        hint = "where another release wrote the file, use that one, or plan again"
+        raise DamagedFileError(said, where="stack", hint=hint)
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     for field in fields(StackProfile):
         _check(field.name, str(field.type), made[field.name])
