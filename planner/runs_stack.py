@@ -6,7 +6,7 @@
 
 Notes are free text; only `key=value` settings as configuration files spell them and the few words of
 `WORDS` are read. A device without a fused attention kernel in its stack's release (Volta) writes its scores, and so does a
-model that the notes name as run without flash attention.
+model that the notes name as run without flash attention; of Megatron such a device ran a release before Transformer Engine.
 """
 
 from __future__ import annotations
@@ -87,6 +87,9 @@ mlcommons/training_results_v5.1, AMD, Dell, Krai, MangoBoost and others); other 
 what was assumed of a run."""
 
 
+BEFORE_TRANSFORMER_ENGINE = "megatron-2021"
+"""What Megatron's releases without Transformer Engine are, which needs Ampere or later (NVIDIA/TransformerEngine, README)."""
+
 NO_FLASH = re.compile(r"(\S+) without flash attention")
 
 
@@ -102,11 +105,15 @@ def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ..
     if found is None:
         found = _by_sharding(row)
         notes = (f"stack={found}",)
+    volta = device.arch.lower() == "volta"
+    if volta and load_stack(found).fused_attention and load_stack(found).framework == "megatron":
+        found = BEFORE_TRANSFORMER_ENGINE
+        notes = (f"stack={found}",)
     stack, switches = switched(_with_optimizer(load_stack(found), row), row)
     named = NO_FLASH.search(row.notes)
-    without = device.arch.lower() == "volta" or (named is not None and named.group(1).lower() in row.model.lower())
+    without = volta or (named is not None and named.group(1).lower() in row.model.lower())
     if stack.fused_attention and without:
-        old = load_stack("megatron-2021")
+        old = load_stack(BEFORE_TRANSFORMER_ENGINE)
         names = ("fused_attention", "attention_backend", "score_bytes_forward", "score_bytes_backward", "score_saved_bytes")
         stack = replace(stack, **{name: getattr(old, name) for name in names})
         notes += ("attention=unfused",)

@@ -203,9 +203,17 @@ def test_words_inside_other_words_are_no_switches():
 
 
 def test_old_devices_write_their_scores():
-    stack, notes = profile_of(row(), V100)
-    assert not stack.fused_attention
+    stack, notes = profile_of(row(framework="torchtitan"), V100)
+    assert (stack.id, stack.fused_attention) == ("torchtitan", False)
     assert "attention=unfused" in notes
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "stack"),
+    [("Megatron-LM", V100, "megatron-2021"), ("Megatron-LM", A100, "megatron-core"), ("Megatron-LM v3", V100, "megatron-2022")],
+)
+def test_old_devices_ran_megatron_before_transformer_engine(framework, device, stack):
+    assert profile_of(row(framework=framework), device)[0].id == stack
 
 
 @pytest.mark.parametrize(
