@@ -4,7 +4,7 @@
     selective   without what the stack's modules can make again (`recompute.dropped`)
     full        the layer's input
     backward    gradients alive at once: of the stream (of a layer read from a graph: of all it reads of others), and of what
-    one operator read and wrote, the largest over operators
+    one operator read and wrote, less the tensors that operators behind it alone kept and have let go of; the largest over operators
 
 Operators that a stack runs eagerly keep more than one fused kernel would: a gated activation also the activated gate (f a
 token), a root-mean-square norm its input in fp32 and the normalised input in place of its input (4 h + 2 h for 2 h). Below
@@ -80,7 +80,10 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
 
 
 def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
-    """Gradients of activations alive at once in the backward pass of a layer, [keys]; logits are counted apart."""
+    """Gradients of activations alive at once in the backward pass of a layer, [keys]; logits are counted apart.
+
+    They come beside all that the layer keeps, of which it lets go as its operators finish.
+    """
     width = float(machine.precision.activation_bytes)
     stream = border_bytes(unit, sizes, width)
 
@@ -90,8 +93,28 @@ def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, mach
         tensors = [t for t in (*operator.inputs, *operator.outputs) if t.name not in logits]
         return _total((sizes.bytes(t, width) for t in tensors), keys)
 
-    alive = (beside(o) + _exchanged(o, sizes, keys, width) for o in unit.operators)
-    return np.asarray(stream + np.max([np.zeros(len(keys)), *alive], axis=0))
+    needed = first_needed(unit, machine)
+    left = np.zeros(len(keys))
+    alive = [left]
+    for operator in reversed(unit.operators):
+        alive.append(beside(operator) + _exchanged(operator, sizes, keys, width) - left)
+        left = left + _total((k.bytes(sizes) for k in needed.get(operator.name, ())), keys)
+    return np.asarray(stream + np.max(alive, axis=0))
+
+
+def first_needed(unit: LayerGraph, machine: Machine) -> dict[str, list[Kept]]:
+    """What is kept, under the first operator that keeps it: once that one's backward pass is over, it is let go."""
+    found: dict[str, list[Kept]] = {}
+    seen: set[tuple[str, float, bool]] = set()
+    kept = {(k.tensor.name, k.width, k.gathered): k for k in kept_tensors(unit, machine)}
+    for operator in unit.operators:
+        names = {t.name for t in operator_saves(operator, machine)}
+        gathered = _keeps_gathered(operator, machine)
+        for key, tensor in kept.items():
+            if key[0] in names and key[2] == gathered and key not in seen:
+                seen.add(key)
+                found.setdefault(operator.name, []).append(tensor)
+    return found
 
 
 def _swapped_outputs(
