@@ -4,7 +4,8 @@
     selective   without what the stack's modules can make again (`recompute.dropped`)
     full        the layer's input
     backward    gradients alive at once: of the stream (of a layer read from a graph: of all it reads of others), and of what
-    one operator read and wrote, less the tensors that operators behind it alone kept and have let go of; the largest over operators
+    one operator read and wrote, with what sequence parallelism gathers for it and fp32 sums of gradients of queries, less
+    what only operators behind it kept, which have let go of it; the largest over operators
 
 Operators that a stack runs eagerly keep more than one fused kernel would: a gated activation also the activated gate (f a
 token), a root-mean-square norm its input in fp32 and the normalised input in place of its input (4 h + 2 h for 2 h). Below
@@ -91,7 +92,8 @@ def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, mach
 
     def beside(operator: Operator) -> FloatArray:
         tensors = [t for t in (*operator.inputs, *operator.outputs) if t.name not in logits]
-        return _total((sizes.bytes(t, width) for t in tensors), keys)
+        made = _total((sizes.bytes(t, width) for t in tensors), keys)
+        return made + _gathered(operator, sizes, keys, machine) + _summed_queries(operator, sizes, keys, machine)
 
     needed = first_needed(unit, machine)
     left = np.zeros(len(keys))
@@ -100,6 +102,30 @@ def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, mach
         alive.append(beside(operator) + _exchanged(operator, sizes, keys, width) - left)
         left = left + _total((k.bytes(sizes) for k in needed.get(operator.name, ())), keys)
     return np.asarray(stream + np.max(alive, axis=0))
+
+
+def _gathered(operator: Operator, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """What sequence parallelism holds gathered in a product's backward pass, beside a rank's part of it, [keys].
+
+    Of a column-parallel product its input, where it is not kept so, and the gradient of that before it is scattered; of a
+    row-parallel one the gradient of its output (NVIDIA/TransformerEngine, pytorch/module/linear.py).
+    """
+    sides = [any(has_tensor_dim(t.dims) for t in tensors) for tensors in (operator.inputs, operator.outputs)]
+    if operator.gemm is None or sides[0] == sides[1]:
+        return np.zeros(len(keys))
+    tensors, copies = (
+        (operator.outputs, 1.0) if sides[0] else (operator.inputs, 1.0 if _keeps_gathered(operator, machine) else 2.0)
+    )
+    width = float(machine.precision.activation_bytes)
+    whole = _total((sizes.product(t.dims, beside_tensor=True) * width for t in tensors), keys)
+    return np.where(sizes.gathers_sequence(), copies * whole, 0.0)
+
+
+def _summed_queries(operator: Operator, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+    """The gradient of queries, which fused attention sums in fp32, [keys] (Dao-AILab/flash-attention, mha_bwd, dq_accum)."""
+    if operator.attention is None or not machine.stack.fused_attention:
+        return np.zeros(len(keys))
+    return core_bytes(operator.attention, sizes, FP32).query
 
 
 def first_needed(unit: LayerGraph, machine: Machine) -> dict[str, list[Kept]]:

@@ -22,6 +22,7 @@ from shardwright.models.dtypes import Precision
 from shardwright.models.graph import LayerGraph, Operator
 from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.plans import BoolArray, FloatArray
+from shardwright.planner.stacks import StackProfile
 
 LOGITS = "vocab"
 INPUT_GRADIENT_BYTES = 4.0
@@ -47,6 +48,20 @@ def beside_bytes(head: LayerGraph, sizes: LocalSizes, precision: Precision) -> F
     made = sum((sizes.elements(p) * precision.parameter_bytes for p in weights.values()), start=0.0 * sizes.loss_pieces())
     made = made + sum(sizes.elements(t) * INPUT_GRADIENT_BYTES for t in read.values())
     return np.asarray(np.where(sizes.loss_pieces() > 1, made, 0.0))
+
+
+def head_gradient_bytes(head: LayerGraph, sizes: LocalSizes, precision: Precision, stack: StackProfile) -> FloatArray:
+    """What the head's backward pass holds beside the gradient of the logits, of a loss taken whole, [keys].
+
+    The gradient of what the head reads; under sequence parallelism that of all its tokens and of its own, and what it read
+    gathered again (NVIDIA/Megatron-LM, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+    """
+    read = {t.name: t for o in head.operators if o.gemm is not None and touches_logits(o) for t in o.inputs}
+    own = sum((sizes.elements(t) for t in read.values()), start=0.0 * sizes.loss_pieces())
+    whole = sum((sizes.product(t.dims, beside_tensor=True) for t in read.values()), start=0.0 * own)
+    copies = 1.0 if stack.keeps_gathered_inputs else 2.0
+    made = np.where(sizes.gathers_sequence(), copies * whole + own, own)
+    return np.asarray(np.where(sizes.loss_pieces() > 1, 0.0, made * precision.activation_bytes))
 
 
 def logits_alive(cut: BoolArray, whole: FloatArray, behind: FloatArray) -> tuple[FloatArray, FloatArray]:

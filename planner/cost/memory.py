@@ -11,8 +11,8 @@
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
 Saved bytes under a recompute mode m that covers a share φ of a stage's layers: s_none + φ·(s_m − s_none).
-A stage is fullest at its loss, or in the backward pass of a layer, when the logits of that micro-batch are gone: the parts are
-those of the fuller instant.
+A stage is fullest at its loss, in the backward pass of its head, when of the logits their gradient alone is left, or in that
+of a layer, when the logits of that micro-batch are gone: the parts are those of the fullest instant.
 What is offloaded to the host leaves its part (`offload.relieved`).
 `meters` gives the three readings: allocated (tensors), reserved (with allocator slack), device (with context).
 """
@@ -123,15 +123,21 @@ def _fullest(
     reducing: FloatArray,
     problem: Problem,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Logits, recomputed activations, gradients (those of a layer with them) at the fuller instant, bytes [plans, runs]."""
-    each, behind = problem.stack.logit_saved_bytes, problem.job.precision.activation_bytes * alive[1]
-    beside = work.beside_loss[row]
-    at_loss = work.logits[row] * (each * alive[0] + behind)
-    later = work.logits[row] * (each * (alive[0] - 1.0) + behind)
+    """Logits, recomputed activations, gradients (those of a layer with them) at the fullest instant, bytes [plans, runs]."""
+    width = problem.job.precision.activation_bytes
+    each, behind = problem.stack.logit_saved_bytes, width * alive[1]
+    logits = work.logits[row]
+    later = logits * (each * (alive[0] - 1.0) + behind)
     live = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0)
-    gradients = work.backward_bytes[row] + reducing
-    full = at_loss + beside >= later + live + gradients
-    return np.where(full, at_loss, later), np.where(full, 0.0, live), np.where(full, beside, gradients)
+    none = np.zeros_like(later)
+    instants = (
+        (logits * (each * alive[0] + behind), none, work.beside_loss[row]),
+        (later + width * logits, none, work.head_gradients[row]),
+        (later, live, work.backward_bytes[row] + reducing),
+    )
+    fullest = np.argmax([sum(parts, start=none) for parts in instants], axis=0)
+    chosen = (np.choose(fullest, parts) for parts in zip(*instants, strict=True))
+    return next(chosen), next(chosen), next(chosen)
 
 
 def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:

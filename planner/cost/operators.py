@@ -31,7 +31,7 @@ from shardwright.planner.axes.registry import AXES
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
 from shardwright.planner.cost.activations import backward_bytes, logit_names, saved_bytes
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
-from shardwright.planner.cost.losses import beside_bytes, touches_logits
+from shardwright.planner.cost.losses import beside_bytes, head_gradient_bytes, touches_logits
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import left_out, shares
 from shardwright.planner.cost.routed import buffer_bytes, launches_s, sm_share
@@ -75,6 +75,7 @@ class UnitTables:
         hbm_bytes: device-memory traffic forward and backward, [keys, units].
         logits: logits of the loss, or of one piece of it, on one rank, [keys].
         beside_loss: what a loss in pieces holds beside them, bytes, [keys].
+        head_gradients: what the head's backward pass holds beside the gradient of logits, bytes, [keys].
         shared_parameters, trained_shared: what embedding and head have in common (tied weights), [keys].
     """
 
@@ -105,6 +106,7 @@ class UnitTables:
     hbm_bytes: FloatArray
     logits: FloatArray
     beside_loss: FloatArray
+    head_gradients: FloatArray
     shared_parameters: FloatArray
     trained_shared: FloatArray
 
@@ -127,7 +129,9 @@ def unit_tables(graph: ModelGraph, keys: OperatorKeys, machine: Machine, network
     logits = max((head.elements(t) for t in _logits(graph.head)), key=np.sum, default=np.zeros(len(keys)))
     ends = {"shared_parameters": shared, "trained_shared": trained_shared}
     ends |= {"logits": logits * (1 + graph.mtp_layers) / keys.loss_chunks}
-    return UnitTables(**stacked, **ends, beside_loss=beside_bytes(graph.head, head, machine.precision))
+    ends["beside_loss"] = beside_bytes(graph.head, head, machine.precision)
+    ends["head_gradients"] = head_gradient_bytes(graph.head, head, machine.precision, machine.stack)
+    return UnitTables(**stacked, **ends)
 
 
 def _logits(head: LayerGraph) -> list[TensorSpec]:

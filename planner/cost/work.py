@@ -36,6 +36,7 @@ class StageWork:
         layers: layers of the stage.
         logits: logits of one micro-batch, or of one piece of its loss, where the stage holds the head.
         beside_loss: bytes that a loss in pieces holds beside them.
+        head_gradients: bytes that the head's backward pass holds beside the gradient of logits.
     """
 
     compute_forward_s: FloatArray
@@ -61,6 +62,7 @@ class StageWork:
     layers: FloatArray
     logits: FloatArray
     beside_loss: FloatArray
+    head_gradients: FloatArray
 
 
 def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: SplitTable, runs: int) -> StageWork:
@@ -112,4 +114,5 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         layers=splits.layers[split, :runs],
         logits=head * tables.logits[key][:, None],
         beside_loss=head * tables.beside_loss[key][:, None],
+        head_gradients=head * tables.head_gradients[key][:, None],
     )

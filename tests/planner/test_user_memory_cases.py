@@ -150,3 +150,42 @@ def test_a_meter_chooses_the_headline_and_nothing_else(meter):
     plain["memory"].pop("headline")
     assert found["memory"] == plain["memory"]
     assert (found["stages"], found["feasible"]) == (plain["stages"], plain["feasible"])
+
+
+def buffers(**degrees):
+    spec = {"layers": 2, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn": 64, "vocab": 65_536}
+    graph = build_graph(ModelSpec.from_dict({"name": "wide", **spec}))
+    overrides = ("stack.logit_saved_bytes=2", "stack.stand_in_gradients=false", "stack.bucket_bytes=0")
+    return memory(priced(graph, "dgx-h100:1", seq_len=8192, batch=8, degrees=degrees, overrides=overrides))
+
+
+@pytest.mark.parametrize("tp", [1, 2, 8])
+def test_the_head_gathers_what_it_reads_in_its_backward_pass(tp):
+    """NVIDIA/Megatron-LM, tensor_parallel/layers.py: the input gathered, its gradient whole and scattered."""
+    found, stream = buffers(tp=tp), 8192 * 2048 * 2
+    assert found["logits_bytes"] == 8192 * 65_536 * 2 / tp
+    assert found["buffers_bytes"] == (stream if tp == 1 else 2 * stream + stream / tp)
+
+
+def test_weights_that_are_added_to_main_gradients_have_stand_ins():
+    """NVIDIA/TransformerEngine, get_dummy_wgrad: one a shape of weight, and one for all experts."""
+    job = {"seq_len": 4096, "batch": 64}
+    for model, layer in (
+        ("llama3-8b", 4096 * (6144 + 4096 + 3 * 14_336)),
+        ("mixtral-8x7b", 4096 * (6144 + 4096 + 3 * 14_336 + 8)),
+    ):
+        held = [
+            memory(
+                priced(
+                    model,
+                    "dgx-h100:8",
+                    **job,
+                    degrees={"tp": 1, "pp": 4, "ep": 1, "zero": 1},
+                    overrides=(f"stack.stand_in_gradients={given}",),
+                ),
+                1,
+            )
+            for given in ("true", "false")
+        ]
+        assert held[0]["buffers_bytes"] - held[1]["buffers_bytes"] == pytest.approx(2 * layer, rel=1e-3)
+        assert {k: v for k, v in held[0].items() if k in STATES} == {k: v for k, v in held[1].items() if k in STATES}
