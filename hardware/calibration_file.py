@@ -48,7 +48,7 @@ def _read(document: Document) -> Calibration:
 
     checked = validate(CalibrationFile, document)
     try:
-        node = None if checked.node is None else node_from_dict(checked.node)
+        node = None if checked.node is None else node_from_dict(checked.node.model_dump(exclude_unset=True))
     except ShardwrightError as error:
         error.where = document.place("node", *error.where.split("."))
         raise

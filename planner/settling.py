@@ -204,6 +204,8 @@ def _without_effect(problem: Problem, degrees: Degrees) -> list[str]:
         idle.append((f"--moe-dispatcher {degrees.moe_dispatcher}", "with ep 1" if routed else "without experts"))
     if degrees.cp_comm not in {None, CP_COMM_KINDS[RING]} and degrees.cp == 1:
         idle.append((f"--cp-comm {degrees.cp_comm}", "with cp 1"))
+    if problem.stack.moe_load_imbalance != 1 and not routed:
+        idle.append((f"--routing-skew {problem.stack.moe_load_imbalance:g}", "without experts"))
     return [f"{option} has no effect {why}" for option, why in idle]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from shardwright.hardware.cluster import MAX_GPUS, MAX_GPUS_PER_NODE
+from shardwright.hardware.schema import NodeFile
 
 Seconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Bytes = Annotated[float, Field(ge=1, le=1e15, allow_inf_nan=False)]
@@ -88,7 +89,7 @@ class CalibrationFile(_Record):
     schema_version: Literal[1] = 1
     kind: Literal["calibration"] = "calibration"
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    node: dict[str, Any] | None = Field(description="the machine; null: that of the cluster it is used for")
+    node: NodeFile | None = Field(description="the machine; null: that of the cluster it is used for")
     site: Site | None = Field(default=None, description="null or absent: no steps were measured")
     measured: Annotated[list[Measured], Field(max_length=10_000)]
     fits: list[Fit] = Field(default=[], description="for the reader: prices use `measured`")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nccl_log_texts import log_text, straight_line
 
-from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError, UnknownNameError
+from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError, ShardwrightError, UnknownNameError
 from shardwright.hardware.calibration import BAND, Calibration, Corrections, Series, correction_at, expected_s
 from shardwright.hardware.calibration_file import calibration_from_dict, load_calibration
 from shardwright.hardware.calibration_fit import calibrate, held_out_error, slow_fabrics
@@ -280,3 +280,18 @@ def test_settings_that_cost_a_factor_are_told():
     assert "all-reduce over 8 GPUs of 2 nodes reaches 9 of" in text
     unlike = calibrate(published("a100_2node_g4_allreduce_tcp_slow.log", "a100_2node_g4_allreduce_tuned.log"))
     assert "reaches 36.8 GB/s" in unlike.warnings[0]
+
+
+@pytest.mark.parametrize("value", [2, -1.5, True, "x", [], [1, 2], {}, 1e308], ids=repr)
+def test_a_node_of_a_damaged_calibration_is_refused_by_its_field(value):
+    """Whatever stands in a field of the node, it is read or refused, and never trips the program."""
+    node = load_node("dgx-h100").to_dict()
+    whole = {"kind": "calibration", "name": "site", "measured": [], "site": {}}
+    refused = 0
+    for name in node:
+        try:
+            calibration_from_dict(whole | {"node": node | {name: value}})
+        except ShardwrightError as error:
+            refused += 1
+            assert error.where
+    assert refused >= len(node) // 3
