@@ -46,6 +46,7 @@ def degrees_text(estimate: Mapping[str, Any]) -> str:
         *schedule,
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
         f"recompute {_recomputed(estimate)}",
+        *([f"dispatcher {p['moe_dispatcher']}"] if p.get("moe_dispatcher") not in {None, "alltoall"} else []),
         *([f"loss in {p['loss_chunks']:,} pieces"] if p["loss_chunks"] > 1 else []),
         *([f"offload {text}"] if (text := offload_of(p["offload"]).text) != "none" else []),
         words.many(p["world_size"], "GPU"),

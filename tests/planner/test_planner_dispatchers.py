@@ -15,6 +15,7 @@ from shardwright.planner.cost.network import Network
 from shardwright.planner.estimation import estimate, estimate_plan
 from shardwright.planner.plans import MOE_DISPATCHERS, Degrees
 from shardwright.planner.problem import PricingOptions
+from shardwright.planner.report.estimate_table import degrees_text
 from shardwright.planner.search.options import SearchOptions
 from shardwright.planner.search.run import plan
 
@@ -245,3 +246,9 @@ def test_the_published_run_of_deepseek_v3():
     ).to_dict()
     assert record["parallel"]["moe_dispatcher"] == "deepep"
     assert record["predicted"]["tokens_per_s_per_gpu"] == pytest.approx(1e12 / 180_000 / 3600, rel=0.2)
+
+
+def test_a_plan_in_words_names_its_switches():
+    said = degrees_text(priced("deepep", ep=4, loss_chunks=4, offload="optimizer=0.5"))
+    assert "dispatcher deepep, loss in 4 pieces, offload optimizer=0.5" in said
+    assert "dispatcher" not in degrees_text(priced(ep=4))
