@@ -128,13 +128,20 @@ def errors(cases: Iterable[Case]) -> list[tuple[Case, int, float, float]]:
     ]
 
 
+def reserved_errors(cases: Iterable[Case]) -> list[float]:
+    """Error of what the allocator of the fullest stage reserves, of every case."""
+    return [predicted(case)[1] / case.reserved - 1.0 for case in cases]
+
+
 def main() -> None:
     print(f"{'run':<36}{'stage':>6}{'measured':>10}{'predicted':>10}{'error %':>9}")
     found = errors(CASES)
     for case, stage, made, error in found:
         print(f"{case.name:<36}{stage:>6}{case.allocated[stage]:10.2f}{made:10.2f}{100 * error:9.1f}")
-    size = [abs(error) for *_, error in found]
-    print(f"allocated: median {100 * (median(size) or 0):.1f} %, p90 {100 * (quantile(size, 0.9) or 0):.1f} %, of {len(size)}")
+    for meter, size in (("allocated", [abs(e) for *_, e in found]), ("reserved", [abs(e) for e in reserved_errors(CASES)])):
+        print(
+            f"{meter}: median {100 * (median(size) or 0):.1f} %, p90 {100 * (quantile(size, 0.9) or 0):.1f} %, of {len(size)}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Every stage of runs whose whole configuration is published is predicted as well as documented."""
 
 import pytest
-from memory_published import CASES, errors, graph_of
+from memory_published import CASES, errors, graph_of, reserved_errors
 
 from shardwright.planner.validation_statistics import median, quantile
 
@@ -30,6 +30,12 @@ def test_all_of_them_together(found):
     size = [abs(error) for *_, error in found]
     assert median(size) < MEDIAN
     assert quantile(size, 0.9) < P90
+
+
+def test_what_allocators_reserved():
+    size = [abs(error) for error in reserved_errors(CASES)]
+    assert median(size) < 0.03
+    assert max(size) < 0.06
 
 
 def test_the_fuller_stage_is_the_one_that_was_fuller(found):
