@@ -185,12 +185,17 @@ def _experts_outside(_stack: StackProfile) -> dict[str, Any]:
 def _one_by_one() -> dict[str, Any]:
     """Products of experts outside graphs start one by one."""
     base = load_stack("megatron-core")
-    return {name: getattr(base, name) for name in ("moe_launch_s", "fused_experts")}
+    return {name: getattr(base, name) for name in ("moe_launch_s", "moe_product_launch_s", "fused_experts")}
 
 
 def _padded_to_capacity(_stack: StackProfile) -> dict[str, Any]:
-    """Experts take as many rows as their capacity says, so that nobody waits for counts."""
-    return {"moe_host_forward_s": 0.0, "moe_host_backward_s": 0.0}
+    """Experts take as many rows as their capacity says: nobody waits for counts, and graphs hold the experts.
+
+    Recipes of such runs record whole layers as graphs where small batches would wait for launches (NVIDIA-NeMo/Megatron-Bridge,
+    release tag v0.1.0rc4, scripts/performance/configs/qwen3: cuda_graphs).
+    """
+    names = ("moe_host_forward_s", "moe_host_backward_s", "moe_launch_s", "moe_product_launch_s")
+    return dict.fromkeys(names, 0.0)
 
 
 def _value(field: str, value: Any) -> Callable[[StackProfile], dict[str, Any]]:

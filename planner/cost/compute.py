@@ -31,7 +31,7 @@ from shardwright.models.dtypes import Precision
 from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
-from shardwright.planner.cost.experts import added_bytes
+from shardwright.planner.cost.experts import added_bytes, further_starts
 from shardwright.planner.cost.losses import touches_logits
 from shardwright.planner.cost.scores import score_bytes
 from shardwright.planner.plans import FloatArray, IntArray
@@ -155,16 +155,20 @@ def _in_pieces(whole: OperatorTime, piece: OperatorTime, pieces: IntArray) -> Op
 
 
 def _with_added(time: OperatorTime, operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    """The time with what a stack moves beside a grouped product."""
+    """The time with what a stack moves and starts beside an operator."""
+    forward, backward = (
+        n * machine.fit.gemm.start_s for n in further_starts(operator, sizes, machine.stack, machine.precision)
+    )
+    time = replace(time, forward_s=time.forward_s + forward, backward_s=time.backward_s + backward)
     added = added_bytes(operator, sizes, machine.stack, machine.precision)
     if added is None:
         return time
     moved = _moved(machine, *added)
-    return OperatorTime(
+    return replace(
+        time,
         forward_s=time.forward_s + moved.forward_s,
         backward_s=time.backward_s + moved.backward_s,
         hbm_bytes=time.hbm_bytes + moved.hbm_bytes,
-        weight_s=time.weight_s,
     )
 
 

@@ -10,6 +10,9 @@ Bytes a value, forward and backward, of 16-bit tensors run operator by operator 
     scale     of a rotation that also scales (YaRN): halves turned and joined, two products, a sum,
               a copy; backward the same and two sums of gradients; a fused rotation's 4 are counted   20, 24
 
+Experts one by one also start a kernel each (`further_starts`): their products over `STREAMS` streams, and below 16 bits what
+quantises the rows of each before it and the gradients of each behind it, one after another.
+
 A dispatcher that writes rows where the products read them (HybridEP) pads them at once. Source: NVIDIA/Megatron-LM,
 transformer/moe/experts.py (TEGroupedMLP: `_apply_bias` since 0.15, before which grouped experts have no biases; `fp8_padding`
 and `fp8_unpadding`), transformer/moe/token_dispatcher.py (fp32 probabilities), fusions/fused_bias_geglu.py (a clamp outside the
@@ -33,7 +36,33 @@ CLAMP_BYTES = (8.0, 15.0)
 SCALE_BYTES = (20.0, 24.0)
 """Bytes a value, forward and backward."""
 
+STREAMS = 4.0
+"""Streams that products of experts are spread over (NVIDIA/TransformerEngine, common/util/multi_stream.cpp)."""
+
+SCALED_KERNELS = 4.0
+"""Kernels that quantise a tensor whose one scale is taken from itself: clearing, largest value, scale, cast; else there is one
+(NVIDIA/TransformerEngine, pytorch/csrc/quantizer.cpp)."""
+
+SCALED_FROM_THEMSELVES = frozenset({"fp8-tensorwise"})
+"""Precisions with one scale a tensor, taken from the tensor itself."""
+
 Bytes = tuple[FloatArray, FloatArray]
+
+
+def quantising_kernels(precision: Precision) -> float:
+    """Kernels that quantise one tensor; 0 in 16 bits and above."""
+    if precision.gemm_input_bytes >= precision.activation_bytes:
+        return 0.0
+    return SCALED_KERNELS if precision.id in SCALED_FROM_THEMSELVES else 1.0
+
+
+def further_starts(operator: Operator, sizes: LocalSizes, stack: StackProfile, precision: Precision) -> Bytes:
+    """Kernels, forward and backward, that follow each other because experts run one by one, beside one of all, [keys]."""
+    if operator.kind is not OperatorKind.GROUPED_GEMM or stack.fused_experts:
+        return np.zeros(1), np.zeros(1)
+    further = sizes.dim("experts", beside_tensor=False) - 1.0
+    quantising = quantising_kernels(precision) * operator.quantizable
+    return further * (quantising + 1.0 / STREAMS), further * (quantising + 2.0 / STREAMS)
 
 
 def added_bytes(operator: Operator, sizes: LocalSizes, stack: StackProfile, precision: Precision) -> Bytes | None:

@@ -34,7 +34,7 @@ from shardwright.planner.cost.compute import Machine, OperatorTime, operator_tim
 from shardwright.planner.cost.losses import beside_bytes, head_gradient_bytes, touches_logits
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.recompute import left_out, shares
-from shardwright.planner.cost.routed import buffer_bytes, launches_s, sm_share
+from shardwright.planner.cost.routed import Launches, buffer_bytes, launches_s, sm_share
 from shardwright.planner.cost.scores import further_kernels
 from shardwright.planner.cost.standins import stand_in_bytes
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
@@ -215,7 +215,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     exchange = _exchange(unit, sizes, keys, machine, network, times)
     forward = _total((t.forward_s for t in times.values()), keys)
     backward = _total((t.backward_s for t in times.values()), keys)
-    stack, experts = machine.stack, launches_s(unit, sizes, machine)
+    stack, experts = machine.stack, launches_s(unit, sizes, machine, times)
     further = further_kernels(unit, sizes, stack)
     busy_forward, busy_backward = forward + exchange.left_forward_s, backward + exchange.left_backward_s
     host_forward = _host_s(unit, machine, busy_forward, further, stack.moe_host_forward_s, experts[0])
@@ -328,7 +328,7 @@ def _host_s(
     busy: FloatArray,
     launches: FloatArray,
     synchronisation_s: float,
-    experts_s: FloatArray,
+    experts: Launches,
 ) -> FloatArray:
     """What launches (`launches` beside the stack's) and host synchronisation add to a pass that keeps the device busy.
 
@@ -343,10 +343,10 @@ def _host_s(
     counted = stack.kernels_per_layer * _operators_of(unit) / OPERATORS_A_LAYER
     kernels = counted + routed * stack.moe_kernels_per_layer + further + launches
     waits = synchronisation_s > 0
-    launch = kernels * stack.host_s_per_kernel * machine.site.host + experts_s * (not waits)
+    launch = kernels * stack.host_s_per_kernel * machine.site.host + experts.all_s * (not waits)
     norm = 1.0 if stack.launches_block else HOST_NORM
     excess = (busy**norm + launch**norm) ** (1.0 / norm) - busy
-    return np.asarray(excess + routed * synchronisation_s * machine.site.host + experts_s * waits)
+    return np.asarray(excess + routed * synchronisation_s * machine.site.host + experts.beyond_s * waits)
 
 
 def _operators_of(unit: LayerGraph) -> float:

@@ -69,7 +69,8 @@ class StackProfile:
         moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
         deepep_multiprocessors, hybridep_multiprocessors: multiprocessors that kernels of a dispatcher take while they run.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
-        moe_launch_s: time the host needs to launch a small kernel of one expert; 0 where kernels are those of all experts.
+        moe_launch_s, moe_product_launch_s: time the host needs to launch a small kernel of one expert, and a product of it; 0
+            where kernels are those of all experts.
         broadcast_s_per_rank: ZeRO-1 parameter update by one broadcast a rank (0: one all-gather).
         recompute_stops_early: whether full recomputing of a layer ends at the last tensor its backward pass needs.
         selective_modules: operator modules recomputed by `selective`.
@@ -148,6 +149,7 @@ class StackProfile:
     moe_host_forward_s: float
     moe_host_backward_s: float
     moe_launch_s: float
+    moe_product_launch_s: float
     broadcast_s_per_rank: float
     recompute_stops_early: bool
     selective_modules: tuple[str, ...]
@@ -252,6 +254,7 @@ ADDED: Mapping[str, Any] = {
     "fused_experts": True,
     "fused_rotary_scale": True,
     "moe_launch_s": 0.0,
+    "moe_product_launch_s": 0.0,
     "deepep_multiprocessors": 20,
     "hybridep_multiprocessors": 16,
     "offload_moves_gradients": False,

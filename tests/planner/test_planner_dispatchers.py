@@ -208,18 +208,42 @@ def test_a_search_holds_the_dispatcher_it_is_told(kind, tmp_path):
 
 
 def test_launches_of_experts_come_on_top_where_the_host_waits():
-    """8 and 12 launches an expert and pass below 16 bits, by hand; products of 16 bits outlast theirs."""
+    """16 small kernels and 6 products an expert and pass both ways, by hand; short launches hide behind what they start."""
 
-    def step(launch, ep, precision="fp8-tensorwise", wait="0.001"):
-        how = (f"stack.moe_launch_s={launch}", f"stack.moe_host_forward_s={wait}", f"stack.moe_host_backward_s={wait}")
+    def step(small, product, ep=8, precision="fp8-tensorwise", wait="0.001"):
+        how = (f"stack.moe_launch_s={small}", f"stack.moe_product_launch_s={product}")
+        how += (f"stack.moe_host_forward_s={wait}", f"stack.moe_host_backward_s={wait}")
         return priced(ep=ep, pp=1, recompute="none", zero=1, precision=precision, overrides=how)["time"]["other_s"]
 
     passes = LAYERS * priced(ep=8, pp=1)["parallel"]["micro_batches"]
     for ep in (2, 8):
-        on_top = passes * EXPERTS // ep * 20 * 1e-4
-        assert step(1e-4, ep) - step(0, ep) == pytest.approx(on_top, rel=1e-6)
-        assert step(1e-4, ep, "bf16") == step(0, ep, "bf16")
-        assert 0 < step(1e-4, ep, wait="0") - step(0, ep, wait="0") < on_top
+        experts = passes * EXPERTS // ep
+        assert step(6e-6, 33e-6, ep) == step(0, 0, ep)
+        assert step(0.2, 0, ep) - step(0.1, 0, ep) == pytest.approx(experts * 16 * 0.1, rel=1e-6)
+        assert step(0.2, 0, ep, "fp8-blockwise") - step(0.1, 0, ep, "fp8-blockwise") == pytest.approx(experts * 0.4, rel=1e-6)
+        assert step(0, 0.2, ep, "bf16") - step(0, 0.1, ep, "bf16") == pytest.approx(experts * 6 * 0.1, rel=1e-6)
+        assert step(0.1, 0, ep, "bf16") == step(0, 0, ep, "bf16")
+    assert 0 < step(0, 1e-2, wait="0") - step(0, 0, wait="0") < passes * 6e-2
+
+
+def test_small_experts_wait_for_their_launches_and_large_ones_do_not():
+    def waits(model):
+        made = (
+            priced(
+                model=model,
+                pp=1,
+                ep=8,
+                precision="mxfp8",
+                overrides=(f"stack.moe_product_launch_s={launch}",),
+                cluster="dgx-b200:2",
+            )
+            for launch in ("33e-6", "0")
+        )
+        with_launches, without = (record["time"]["other_s"] for record in made)
+        return with_launches - without
+
+    assert waits("mixtral-8x7b") == 0
+    assert waits("qwen3-30b-a3b") > 0
 
 
 def test_what_is_not_fused_around_experts_moves_bytes():

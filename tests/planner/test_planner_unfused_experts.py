@@ -8,7 +8,7 @@ import pytest
 from shardwright.models.catalog import load_model
 from shardwright.models.dtypes import PRECISIONS
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
-from shardwright.planner.cost.experts import added_bytes
+from shardwright.planner.cost.experts import added_bytes, further_starts
 from shardwright.planner.plans import MOE_DISPATCHERS
 from shardwright.planner.stacks import load_stack
 
@@ -51,3 +51,19 @@ def test_biases_are_added_in_fp32_where_probabilities_are():
     for dispatcher in ("deepep", "hybridep"):
         assert added("expert_down", dispatcher) == pytest.approx((ROWS * HIDDEN * 28, ROWS * HIDDEN * 40))
     assert added("expert_up") is None
+
+
+@pytest.mark.parametrize(("precision", "quantising"), [("bf16", 0), ("mxfp8", 1), ("fp8-tensorwise", 4)])
+def test_experts_one_by_one_start_kernels_one_by_one(precision, quantising):
+    unit = load_model("gpt-oss-120b").layer_kinds[0]
+    sizes, further = LocalSizes(unit.dims, keys_for("alltoall")), 128 // EP - 1
+
+    def starts(name, **stack):
+        operator = next(o for o in unit.operators if o.name == name)
+        made = further_starts(operator, sizes, replace(load_stack("megatron-core"), **stack), PRECISIONS[precision])
+        return [float(each[0]) for each in made]
+
+    for name in ("expert_up", "expert_down"):
+        assert starts(name) == [further * (quantising + 0.25), further * (quantising + 0.5)]
+        assert starts(name, fused_experts=True) == [0, 0]
+    assert starts("qkv") == [0, 0]
