@@ -334,7 +334,7 @@ def _host_s(
 
     Waiting for exchange that computing was too short to hide counts as busy: the host launches ahead meanwhile, so that
     faster computing, which hides less, never slows a layer down. Launches of experts are among those ahead, unless the host has
-    to wait for counts of rows first.
+    to wait for counts of rows first: then the device waits for what its work on the experts does not hide.
     """
     if not is_layer(unit):
         return np.zeros_like(busy)
@@ -345,8 +345,9 @@ def _host_s(
     waits = synchronisation_s > 0
     launch = kernels * stack.host_s_per_kernel * machine.site.host + experts.all_s * (not waits)
     norm = 1.0 if stack.launches_block else HOST_NORM
-    excess = (busy**norm + launch**norm) ** (1.0 / norm) - busy
-    return np.asarray(excess + routed * synchronisation_s * machine.site.host + experts.beyond_s * waits)
+    late = experts.beyond_s * waits
+    total = ((busy + late) ** norm + launch**norm) ** (1.0 / norm) - busy
+    return np.asarray(total + routed * synchronisation_s * machine.site.host)
 
 
 def _operators_of(unit: LayerGraph) -> float:
