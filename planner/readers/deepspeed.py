@@ -67,6 +67,14 @@ save_muon_momentum_buffer_in_memory leaf_module
 )
 """Keys of `zero_optimization`."""
 
+_GROUPS = _names(
+    """
+zero_optimization zero_optimization.offload_optimizer zero_optimization.offload_param optimizer fp16 bf16 bfloat16
+torch_autocast data_types tensor_parallel activation_checkpointing
+"""
+)
+"""What is read key by key, and so has to be a mapping."""
+
 _OPTIMIZERS: Mapping[str, str] = {
     "adam": "adam", "adamw": "adam", "fusedadam": "adam", "onebitadam": "adam", "zerooneadam": "adam", "lamb": "adam",
     "onebitlamb": "adam", "adagrad": "sgd", "sgd": "sgd", "muon": "muon", "lion": "sgd",
@@ -91,9 +99,10 @@ def deepspeed_configuration(path: Path, beside: Beside) -> Configuration:
     """The configuration of a JSON file.
 
     Raises:
-        ShardwrightError: the file cannot be read, or misses what a price needs.
+        ShardwrightError: the file cannot be read, misses what a price needs, or has one value where a mapping belongs.
     """
     settings = _filled(read_json(path), beside.defined)
+    _refuse_flat(settings)
     if beside.model is None or beside.seq_len is None:
         missing = "MODEL" if beside.model is None else "--seq-len"
         hint = "the JSON says neither model nor sequence: name MODEL and --seq-len beside it"
@@ -123,6 +132,19 @@ def deepspeed_configuration(path: Path, beside: Beside) -> Configuration:
         waived=frozenset(("deepspeed-axes",)) if settings.stated.keys() & _AXES else frozenset(),
         warnings=_unpriced(settings),
     )
+
+
+def _refuse_flat(settings: StatedSettings) -> None:
+    """Refuses one value where a mapping belongs: what the mapping would say must not be taken as unsaid.
+
+    Raises:
+        InvalidValueError: `"offload_param": "cpu"`, for one.
+    """
+    for name in sorted(settings.stated.keys() & _GROUPS):
+        value = settings.known(name)
+        if value is not None and str(value) != "{}":  # an empty mapping says nothing
+            hint = f'give its keys: "{name.rpartition(".")[2]}": {{...}}'
+            raise InvalidValueError(f"{str(value)[:40]!r} is no mapping", where=settings.where(name), hint=hint)
 
 
 def _found(rule: str, message: str, remedy: str, *settings: str) -> Finding:

@@ -54,7 +54,7 @@ BRIDGE_RULES: tuple[Rule, ...] = (
             & (s["checkpoint.save"] is not None)
             & (s.text("checkpoint.ckpt_format") != "fsdp_dtensor")
         ),
-        message=lambda s, c, f: f"ddp.use_megatron_fsdp with checkpoint.ckpt_format {s['checkpoint.ckpt_format']}",
+        message=lambda s, c, f: f"ddp.use_megatron_fsdp with checkpoint.ckpt_format {s.said('checkpoint.ckpt_format')}",
         mend={"checkpoint.ckpt_format": "fsdp_dtensor"},
     ),
     _setting(
@@ -83,7 +83,9 @@ BRIDGE_RULES: tuple[Rule, ...] = (
                 | (s.text("checkpoint.ckpt_format") not in {"", "torch_dist"})
             )
         ),
-        message=lambda s, c, f: f"checkpoint.async_save with save {s['checkpoint.save']}, format {s['checkpoint.ckpt_format']}",
+        message=lambda s, c, f: (
+            f"checkpoint.async_save with save {s.said('checkpoint.save')}, format {s.said('checkpoint.ckpt_format')}"
+        ),
         mend={"checkpoint.async_save": None},
     ),
     _setting(

@@ -165,7 +165,7 @@ def _filled(message: Message, settings: tuple[str, ...], candidate: Candidate, f
 def _values(settings: tuple[str, ...], candidate: Candidate, facts: Facts) -> dict[str, Value]:
     """What a template can name; words for columns that hold indices."""
     made: dict[str, Value] = {name: word(facts) for name, word in WORDS.items()}
-    made |= {name: facts.settings[name] for name in settings}
+    made |= {name: "none" if (value := facts.settings[name]) is None else value for name in settings}
     made |= candidate
     words = {"schedule": SCHEDULE_IDS, "recompute": RECOMPUTE_CHOICES}
     words |= {"cp_comm": CP_COMM_KINDS, "moe_dispatcher": MOE_DISPATCHERS}

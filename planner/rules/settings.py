@@ -43,6 +43,10 @@ class Settings:
         value = self[key]
         return value if isinstance(value, int) else 0
 
+    def said(self, key: str) -> str:
+        """A value as messages name it; none where nothing is given."""
+        return "none" if self[key] is None else self.text(key)
+
     def text(self, key: str) -> str:
         """A word; empty where it is unset."""
         value = self[key]

@@ -254,3 +254,28 @@ def test_a_ratio_that_is_none_is_named(priced) -> None:
     with pytest.raises(InvalidValueError, match="no fraction") as caught:
         priced(changed(zero_optimization={"stage": 3, "offload_optimizer": HOST | {"ratio": 1.5}}))
     assert "ratio" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        changed(bf16=True),
+        changed(zero_optimization=True),
+        changed(zero_optimization=[]),
+        changed(optimizer="AdamW"),
+        changed(zero_optimization={"stage": 3, "offload_param": "cpu"}),
+        changed(zero_optimization={"stage": 3, "offload_optimizer": True}),
+        changed(zero_optimization={"stage": 3, "offload_optimizer": []}),
+    ],
+    ids=lambda data: "",
+)
+def test_one_value_is_no_mapping(priced, data: dict) -> None:
+    with pytest.raises(InvalidValueError, match="is no mapping") as caught:
+        priced(data)
+    assert "ds.json:" in caught.value.where
+    assert "give its keys" in caught.value.hint
+
+
+def test_mappings_without_keys_and_nulls_say_nothing(priced) -> None:
+    data = ZERO3 | {"fp16": {}, "zero_optimization": {"stage": 2, "offload_param": None, "offload_optimizer": {}}}
+    assert not any(priced(data)["parallel"]["offload"].values())

@@ -101,6 +101,7 @@ def test_the_remedy_mends_what_was_broken(rule, target, pair):
     assert found.message
     assert found.remedy
     assert "{" not in found.message
+    assert "None" not in found.message.replace("None of", "")
     if found.remedy == "nothing to do":
         return
     assert found.changes

@@ -238,7 +238,9 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
                 | (not s.on("moe_pad_expert_input_to_capacity"))
             )
         ),
-        message=lambda s, c, f: f"graphs of {sorted(_captured(s))} with capacity factor {s['moe_expert_capacity_factor']}",
+        message=lambda s, c, f: (
+            f"--cuda-graph-scope {' '.join(sorted(_captured(s)))} with capacity factor {s.said('moe_expert_capacity_factor')}"
+        ),
         mend=lambda s, c, f: _without(s, "moe"),
         since="0.15",
     ),
