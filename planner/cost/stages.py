@@ -93,6 +93,10 @@ class SplitTable:
         """How often a unit stands on runs, wherever they stand, [...]; `counts` are rows of the table's, [..., units]."""
         return counts[..., unit] if self.areas == 1 else counts[..., unit :: counts.shape[-1] // self.areas].sum(axis=-1)
 
+    def layer_units(self, units: int) -> IntArray:
+        """Those of so many columns that are layers, wherever they stand."""
+        return np.flatnonzero(np.arange(units) % (units // self.areas) < self.kinds)
+
     def units(self, split: int, run: int) -> FloatArray:
         """How often each unit of the model stands on a run, wherever it stands, [units]."""
         return np.asarray(self.counts[split, run].reshape(self.areas, -1).sum(axis=0))

@@ -133,7 +133,7 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
     trained = tables.trained_dense[key] + tables.trained_expert[key]
     present = [np.where(counts > 0, table[:, None, :], 0.0) for table in (per_unit, trained)]
     shared = both_ends * tables.shared_parameters[key][:, None]
-    layers = splits.kinds
+    layers = splits.layer_units(counts.shape[2])
     return Held(
         dense=total(tables.dense_parameters) - shared,
         expert=total(tables.expert_parameters),
@@ -141,9 +141,9 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
         trained_expert=total(tables.trained_expert),
         frozen_products=total(tables.frozen_products),
         largest=present[0].max(axis=2),
-        largest_layer=present[0][:, :, :layers].max(axis=2, initial=0.0),
-        trained_layer=present[1][:, :, :layers].max(axis=2, initial=0.0),
-        ends=present[0][:, :, layers : layers + 2].sum(axis=2) - shared,
+        largest_layer=present[0][:, :, layers].max(axis=2, initial=0.0),
+        trained_layer=present[1][:, :, layers].max(axis=2, initial=0.0),
+        ends=splits.held(present[0], splits.kinds) + splits.held(present[0], splits.kinds + 1) - shared,
         units=np.maximum(counts.sum(axis=2), 1.0),
         dense_shards=(batch.dp_shard * batch.cp)[:, None],
         expert_shards=np.maximum(batch.edp // batch.shown_dp_replicate, 1)[:, None],

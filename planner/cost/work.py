@@ -87,7 +87,7 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         return np.asarray(np.einsum("pru,pum->pmr", counts, table[key]))
 
     head = splits.held(counts, splits.kinds + 1)
-    layers, stand_in = counts[:, :, : splits.kinds], tables.stand_in_bytes[key]
+    stand_in = np.where(counts > 0, tables.stand_in_bytes[key][:, None, :], 0.0)
     live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
     return StageWork(
         compute_forward_s=plain(tables.compute_forward_s),
@@ -107,8 +107,8 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         live_bytes=live,
         backward_bytes=np.where(counts > 0, tables.backward_bytes[key][:, None, :], 0.0).max(axis=2),
         dispatch_bytes=np.where(counts > 0, tables.dispatch_bytes[key][:, None, :], 0.0).max(axis=2),
-        stand_in_bytes=np.where(layers > 0, stand_in[:, None, : splits.kinds], 0.0).max(axis=2, initial=0.0)
-        + head * stand_in[:, None, splits.kinds + 1],
+        stand_in_bytes=stand_in[:, :, splits.layer_units(counts.shape[2])].max(axis=2, initial=0.0)
+        + splits.held(stand_in, splits.kinds + 1),
         attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],
