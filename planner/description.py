@@ -343,13 +343,14 @@ def largest_part(record: Record) -> str:
     advice = {
         "parameters_bytes": "raise tp, pp or the ZeRO stage",
         "gradients_bytes": "raise tp, pp or the ZeRO stage, or use bf16 gradients",
-        "optimizer_bytes": "shard them over more ranks (zero 1 or more, a larger dp_shard), or raise tp or pp",
+        "optimizer_bytes": "shard them over more ranks (zero 1 or more, a larger dp_shard), raise tp or pp, or offload them",
         "activations_bytes": "recompute activations, lower the micro-batch, raise tp with sequence parallelism or cp",
-        "logits_bytes": "lower the micro-batch, or raise tp or cp",
+        "logits_bytes": "cut the loss (loss_chunks), lower the micro-batch, or raise tp or cp",
         "buffers_bytes": "lower the micro-batch or the ZeRO stage, or raise tp",
         "reserve_bytes": "lower the memory margin",
     }
-    return f"{name.removesuffix('_bytes')} dominate: {advice[name]}"
+    what = "optimizer states" if name == "optimizer_bytes" else name.removesuffix("_bytes")
+    return f"{what} dominate: {advice[name]}"
 
 
 def problem_summary(problem: Problem) -> Record:

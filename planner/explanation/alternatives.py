@@ -1,7 +1,9 @@
 """`--why-not tp=8,pp=4`: that plan priced and compared by part, or the rule it breaks and what would mend it.
 
-The plan asked about is the explained one with the named axes turned; axes that must follow do (`knobs.followed`). Beside it
-stands the best plan of the search that holds the named axes (`_best`), since what was kept may not suit what was turned.
+The plan asked about is the explained one with the named axes turned; axes that must follow do (`knobs.followed`), and its own
+division of layers stays while the pipeline does. Beside it stands the best plan of the search that holds the named axes
+(`_best`), since what was kept may not suit what was turned. What a search does not turn of itself (`HELD`) may be there as the
+explained plan has it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,21 @@ from shardwright.documents import rounded
 from shardwright.errors import ConflictError, InvalidValueError
 from shardwright.planner.cost.pricing import TIME_PARTS
 from shardwright.planner.estimation import estimate_degrees
-from shardwright.planner.explanation.knobs import NAMES, degrees_at, followed, point_of, word
+from shardwright.planner.explanation.knobs import NAMES, OWN_SPLIT, Point, degrees_at, followed, point_of, word
 from shardwright.planner.explanation.saved import Record, Saved
+from shardwright.planner.plan_records import degrees_of
+from shardwright.planner.plans import Degrees
 from shardwright.planner.rules.registry import AXIS_ORDER
 from shardwright.planner.search.finalists import settled
 from shardwright.planner.search.scan import scan
-from shardwright.planner.search.space import declare, enumerate_legal, fixed_value
+from shardwright.planner.search.space import Space, declare, enumerate_legal, fixed_value
 
 WHERE = "--why-not"
+
+HELD = ("cp_comm", "moe_dispatcher", "loss_chunks", "offload")
+"""Axes of which a search tries one value unless it is told."""
+
+_PIPELINE = ("pp", "vpp", "schedule")
 
 
 def asked_axes(statements: Sequence[str]) -> dict[str, int]:
@@ -54,7 +63,9 @@ def why_not(saved: Saved, asked: Mapping[str, int]) -> Record:
     """
     base = point_of(saved.estimate)
     point = followed(saved.problem.cluster.gpus, base, asked)
-    record: Record = rounded(estimate_degrees(saved.problem, degrees_at(saved.problem, point)))
+    if all(point[axis] == base[axis] for axis in _PIPELINE) and "split" not in asked:
+        point |= {"split": base["split"]}
+    record: Record = rounded(estimate_degrees(saved.problem, _degrees(saved, point, base)))
     broken = [v for v in record["violations"] if v["rule"] != "memory"]
     return {
         "asked": {axis: word(axis, value) for axis, value in asked.items()},
@@ -67,6 +78,18 @@ def why_not(saved: Saved, asked: Mapping[str, int]) -> Record:
         "comparison": compared(saved.estimate, record) if record["predicted"] else None,
         "best": _best(saved, asked),
     }
+
+
+def _degrees(saved: Saved, point: Point, base: Point) -> Degrees:
+    """The plan of a point; own splits and numbers of recomputed layers as the explained plan has them."""
+    made, own = degrees_at(saved.problem, point), degrees_of(saved.estimate)
+    if any(point[axis] != base[axis] for axis in _PIPELINE):
+        return made
+    if point["split"] == OWN_SPLIT:
+        made = replace(made, layers_per_stage=own.layers_per_stage)
+    if point["recompute"] == base["recompute"]:
+        made = replace(made, recompute_layers=own.recompute_layers)
+    return made
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Record:
@@ -93,7 +116,7 @@ def _best(saved: Saved, asked: Mapping[str, int]) -> Record | None:
     """The fastest plan of the search that holds the axes asked for; None where none is legal or fits."""
     held = {axis: word(axis, value) for axis, value in asked.items()}
     problem = replace(saved.problem, assumptions=())
-    legal = enumerate_legal(problem, declare(problem, held))
+    legal = enumerate_legal(problem, _space(saved, declare(problem, held), asked))
     if len(legal) == 0:
         return None
     made = settled(scan(problem, legal), problem, 1, 0.0, near=False)[0]
@@ -110,3 +133,10 @@ def _best(saved: Saved, asked: Mapping[str, int]) -> Record | None:
         "peak_bytes": peak,
         "delta_bytes": peak - saved.estimate["memory"]["peak_bytes"],
     }
+
+
+def _space(saved: Saved, space: Space, asked: Mapping[str, int]) -> Space:
+    """The space of a search, and what the explained plan has of axes that a search holds."""
+    base = point_of(saved.estimate)
+    more = {axis: tuple(sorted({*space.axes[axis], base[axis]})) for axis in HELD if axis not in asked}
+    return replace(space, axes={**space.axes, **more})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardwright.planner.offloading import offload_of
 from shardwright.planner.report import words
 from shardwright.planner.report.style import heading, paragraph, table
 
@@ -33,7 +34,10 @@ def degrees(parallel: Mapping[str, Any]) -> str:
     """Degrees in one line: tp 8, pp 4, dp 4, z 1, mb 1."""
     named = [f"{name} {parallel[name]}" for name in NAMED if parallel[name] != 1]
     recompute = parallel["recompute"]["mode"].replace("selective", "sel")
-    more = [f"recompute {recompute}"] if recompute != "none" else []
+    more = ["no sp"] if parallel["tp"] > 1 and not parallel["sequence_parallel"] else []
+    more += [f"recompute {recompute}"] if recompute != "none" else []
+    more += [f"loss in {parallel['loss_chunks']:,}"] if parallel["loss_chunks"] > 1 else []
+    more += [f"offload {text}"] if (text := offload_of(parallel["offload"]).text) != "none" else []
     return ", ".join([*named, f"dp {parallel['dp']}", f"z {parallel['zero_stage']}", f"mb {parallel['micro_batch']}", *more])
 
 

@@ -13,7 +13,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shardwright.planner.cost.stages import even_chunks
 from shardwright.planner.offloading import offload_of
+from shardwright.planner.plan_records import chunk_layers
 from shardwright.planner.report import words
 from shardwright.planner.report.mixed_lines import mixed_parts
 from shardwright.planner.report.pareto_table import pareto_parts, subset_parts
@@ -29,6 +31,11 @@ TIGHT = 0.95
 """Share of a device above which a run that fits is marked."""
 
 LEFT = ("sched", "recomp")
+
+REMEDIES = (
+    "One change each: --… for this command; other words for the plan of the miss, as options of `estimate`; nodes: the best "
+    "plan of a larger cluster."
+)
 
 
 def plan_parts(result: Mapping[str, Any]) -> list[Any]:
@@ -222,9 +229,20 @@ def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
         legend += _roomier(plans)
     hosted = dict.fromkeys(offload_of(plan["parallel"]["offload"]).text for plan in plans)
     legend += f" In host memory: {'; '.join(hosted)}." if any(text != "none" for text in hosted) else ""
+    senders = dict.fromkeys(plan["parallel"]["moe_dispatcher"] for plan in plans if plan["parallel"]["ep"] > 1)
+    legend += f" Dispatcher of tokens to experts: {'; '.join(senders)}." if senders else ""
+    uneven = [str(plan["rank"]) for plan in plans if _is_uneven(plan)]
+    legend += f" Own division of layers (see `explain`): rank {', '.join(uneven)}." if uneven else ""
     lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
     unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
     return [paragraph(legend, style="dim"), *unlaunchable]
+
+
+def _is_uneven(plan: Mapping[str, Any]) -> bool:
+    """Whether layers are divided otherwise than `estimate` divides them where nobody says."""
+    parallel = plan["parallel"]
+    layers = chunk_layers(plan["stages"], parallel)
+    return layers != even_chunks(sum(layers), parallel["pp"], parallel["vpp"], 0)
 
 
 _MEMORY = {
@@ -258,7 +276,8 @@ def _misses(misses: Sequence[Mapping[str, Any]]) -> list[Any]:
             words.gib(memory["capacity_bytes"]),
             words.gib(miss["shortage_bytes"]),
         )
-    return [shown, *(paragraph(_remedies(n, m["remedies"])) for n, m in enumerate(misses, 1) if m["remedies"])]
+    said = [paragraph(_remedies(n, m["remedies"])) for n, m in enumerate(misses, 1) if m["remedies"]]
+    return [shown, *said, *([paragraph(REMEDIES, style="dim")] if said else [])]
 
 
 def _conflict(found: Mapping[str, Any] | None) -> list[Any]:

@@ -56,7 +56,10 @@ def _plans(data: Mapping[str, Any]) -> list[Any]:
 
 def _said(data: Mapping[str, Any]) -> str:
     first = data["plans"][0]
-    counted = "By measured time where there is one, else by predicted time. "
+    counted = (
+        "By measured time where there is one, else by predicted time; was and before: its rank and time in the result, -: "
+        "not listed there. "
+    )
     if first["measured_step_time_s"] is not None:
         return counted + "The first plan was measured, and none is predicted to be faster."
     return counted + "The first plan was not measured: measure it next."

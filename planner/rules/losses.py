@@ -51,7 +51,7 @@ TARGET_LOSSES: tuple[Rule, ...] = (
         "head and loss take a micro-batch in one piece",
         reads=("loss_chunks",),
         breaks=lambda c, f: c["loss_chunks"] > 1,
-        message="a loss in {loss_chunks} pieces",
+        message="a loss in {loss_chunks} pieces, where the framework takes it whole",
         mend=_WHOLE,
         targets=("megatron", "megatron-bridge", "deepspeed"),
         source="Megatron-Core language_module compute_language_model_loss (fused or not, of all logits of a micro-batch)",

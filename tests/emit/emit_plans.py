@@ -23,9 +23,10 @@ def plan_text(
     framework: str = "megatron",
     degrees: Degrees | None = None,
     precision: str = "bf16",
+    optimizer: str = "adam",
 ) -> str:
     """A PLAN as `estimate --format json` prints it."""
-    options = PricingOptions(framework=framework, precision=precision)
+    options = PricingOptions(framework=framework, precision=precision, optimizer=optimizer)
     priced = estimate(model, cluster, seq_len=seq_len, global_batch=global_batch, degrees=degrees, options=options)
     return json.dumps(priced.to_dict())
 

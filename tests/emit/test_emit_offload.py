@@ -50,6 +50,20 @@ def test_sixteen_bit_moments_switch_the_precision_aware_optimizer_on_once(tmp_pa
     assert said["exp-avg-dtype"] == "bf16"
 
 
+def test_sixteen_bit_moments_that_nobody_shares_are_those_of_a_distributed_optimizer(tmp_path: Path) -> None:
+    options = {"framework": "megatron", "optimizer": "adam-bf16"}
+    alone, several = (plan(degrees=Degrees(tp=8, pp=pp, zero=0, dp_replicate=4 // pp), **options) for pp in (4, 2))
+    assert "megatron" in alone["expressible_by"]
+    assert arguments(emitted(tmp_path / "bundle", alone))["use-distributed-optimizer"] is True
+    assert "megatron" not in several["expressible_by"]
+
+
+def test_the_read_me_says_what_is_kept_on_hosts(tmp_path: Path) -> None:
+    files = emitted(tmp_path / "bundle", planned("megatron", "optimizer=0.25", zero=1, tp=2))
+    assert "offload optimizer=0.25" in files["README.md"]
+    assert "offload" not in emitted(tmp_path / "plain", planned("megatron", "none", zero=1))["README.md"]
+
+
 @pytest.mark.parametrize(
     "degrees",
     [

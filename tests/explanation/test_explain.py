@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 
 import jsonschema
@@ -18,10 +19,16 @@ from shardwright.planner.explanation.roofline import loads
 from shardwright.planner.explanation.saved import priced, read_saved
 from shardwright.planner.explanation.switching import LIMIT, NEAR
 from shardwright.planner.plan_records import degrees_of
+from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, problem_from_inputs
 from shardwright.planner.schema import json_schema
 
 RESULTS = ("dense", "routed", "one_plan")
+
+
+def plain(record):
+    """A record as it is read back from JSON."""
+    return json.loads(json.dumps(rounded(record)))
 
 
 @pytest.fixture(params=RESULTS)
@@ -226,6 +233,32 @@ def test_the_best_plan_with_them_is_that_of_a_search(dense):
     options = PricingOptions(framework="megatron")
     made = shardwright.plan("llama3.1-70b", "dgx-h100:8", seq_len=4096, global_batch=256, options=options, search=search)
     assert found["step_time_s"] == pytest.approx(made.data["search"]["best_step_time_s"], rel=1e-9)
+
+
+def _estimated(**degrees):
+    made = Degrees(tp=4, pp=2, recompute="full", **degrees)
+    options = PricingOptions(framework="megatron")
+    priced = shardwright.estimate("llama3.1-8b", "dgx-h100:1", seq_len=4096, global_batch=32, degrees=made, options=options)
+    return plain(priced.to_dict())
+
+
+def test_stages_of_a_plan_stay_while_its_pipeline_does():
+    source = _estimated(layers_per_stage=(18, 14), recompute_layers=5)
+    turned = explain(source, why_not="micro_batch=2").to_dict()["why_not"]
+    assert turned["followed"] == {}
+    alone = _estimated(layers_per_stage=(18, 14), recompute_layers=5, micro_batch=2)
+    assert turned["comparison"]["step"]["b_s"] == pytest.approx(alone["predicted"]["step_time_s"], rel=1e-9)
+    assert turned["parallel"]["recompute"] == alone["parallel"]["recompute"]
+    assert "split" in explain(source, why_not="pp=1").to_dict()["why_not"]["followed"]
+
+
+def test_the_best_plan_may_have_what_the_explained_one_keeps_on_hosts():
+    degrees = Degrees(tp=8, offload="optimizer")
+    options = PricingOptions(framework="megatron")
+    source = shardwright.estimate("llama3.1-70b", "dgx-h100:1", seq_len=4096, global_batch=8, degrees=degrees, options=options)
+    best = explain(plain(source.to_dict()), why_not="micro_batch=2").to_dict()["why_not"]["best"]
+    assert best["plan"]["offload"] == "optimizer"
+    assert explain(plain(source.to_dict()), why_not="offload=none").to_dict()["why_not"]["best"] is None
 
 
 def test_a_broken_rule_is_named_with_its_remedy(dense):

@@ -118,12 +118,20 @@ def _state_words(request: Request) -> tuple[Word, ...]:
             *checkpoint,
         )
     if parallel["zero_stage"] != 1:
-        return ()
+        return flag("use-distributed-optimizer", _precision_aware(request))
     instances = parallel["dp_replicate"]
     return (
         *flag("use-distributed-optimizer", True),
         *(option("num-distributed-optimizer-instances", instances) if instances > 1 else ()),
     )
+
+
+def _precision_aware(request: Request) -> bool:
+    """Whether ZeRO 0 has to be said as a distributed optimizer, as precision-aware ones are: on hosts, or with no sharing."""
+    parallel = request.parallel
+    alone = parallel["dp"] * parallel["cp"] == 1
+    hosted = bool(parallel["offload"]["optimizer"])
+    return bool(parallel["zero_stage"] == 0 and (hosted or (alone and request.training["optimizer"] == "adam-bf16")))
 
 
 def recomputed_modules(request: Request) -> tuple[str, ...]:
@@ -162,7 +170,7 @@ def offloaded_layers(request: Request) -> int | None:
 
 
 def _offload_words(request: Request) -> tuple[Word, ...]:
-    """The hybrid optimizer, which reuses the precision-aware one and so the distributed one, and layers of activations."""
+    """The hybrid optimizer, which reuses the precision-aware one, and layers of activations."""
     parallel, fraction = request.parallel, request.parallel["offload"]["optimizer"]
     layers = option("cpu-offloading-num-layers", offloaded_layers(request)) if parallel["offload"]["activations"] else ()
     if not fraction:
@@ -173,7 +181,6 @@ def _offload_words(request: Request) -> tuple[Word, ...]:
         *option("optimizer-offload-fraction", fraction),
         *flag("overlap-cpu-optimizer-d2h-h2d", True),
         *flag("use-precision-aware-optimizer", request.training["optimizer"] != "adam-bf16"),
-        *flag("use-distributed-optimizer", parallel["zero_stage"] == 0),
     )
 
 
