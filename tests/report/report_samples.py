@@ -40,6 +40,10 @@ def stage(index: int, layers: list[Any], ranks: str, *, scale: float = 1.0, hold
     }
 
 
+def _span(chunk: int, size: int) -> list[int]:
+    return [size * chunk, size * chunk + size - 1]
+
+
 def parallel(**changes: Any) -> dict[str, Any]:
     made = {
         "world_size": 128,
@@ -92,8 +96,10 @@ def communication() -> list[dict[str, Any]]:
 
 
 def plan_entry(*, step_time_s: float = 12.0, feasible: bool = True, scale: float = 1.0, **degrees: Any) -> dict[str, Any]:
+    chunks = int(degrees.get("vpp", 1))
+    size = 20 // chunks
     stages = [
-        stage(i, [[20 * i, 20 * i + 19]], f"{32 * i}-{32 * i + 31}", scale=scale, holds=holds)
+        stage(i, [_span(4 * v + i, size) for v in range(chunks)], f"{32 * i}-{32 * i + 31}", scale=scale, holds=holds)
         for i, holds in enumerate((("embedding",), (), (), ("head", "loss")))
     ]
     peak = max(stages, key=lambda s: s["memory"]["total_bytes"])

@@ -75,6 +75,7 @@ def test_the_widest_plans_still_fit_into_80_columns():
         plan["parallel"] |= {"cp": 16, "vpp": 12, "pp": 16, "ep": 64, "tp": 64, "dp_replicate": 16, "dp_shard": 128}
         plan["parallel"]["schedule"] = "interleaved-1f1b"
         plan["predicted"]["tokens_per_s_per_gpu"] = 123_456.0
+        plan["stages"] = [samples.stage(rank, [[16 * v + rank] * 2 for v in range(12)], "0") for rank in range(16)]
     lines = render(result, "table", Style()).splitlines()
     row = next(line for line in lines if "16×12" in line)
     assert " ".join(row.split()) == "1 1 64 16 16×12 64 16×128 1 1 inter none 12.00 s 123,456 43.6 50.7 ███░░░"
