@@ -60,7 +60,7 @@ def this_machine() -> Machine:
     Raises:
         UnsupportedError: PyTorch is not installed, or does not start.
     """
-    hint = "install it beside shardwright: pip install torch"
+    hint = "install it beside shardwright: pip install torch; `tune` takes what runs took elsewhere: --measured 1=14.2"
     if importlib.util.find_spec("torch") is None:
         raise UnsupportedError("`run` needs PyTorch, which is not installed here", where="torch", hint=hint)
     done = subprocess.run(

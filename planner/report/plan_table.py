@@ -232,7 +232,7 @@ def _notes(plans: Sequence[Mapping[str, Any]]) -> list[Any]:
     senders = dict.fromkeys(plan["parallel"]["moe_dispatcher"] for plan in plans if plan["parallel"]["ep"] > 1)
     legend += f" Dispatcher of tokens to experts: {'; '.join(senders)}." if senders else ""
     uneven = [str(plan["rank"]) for plan in plans if _is_uneven(plan)]
-    legend += f" Own division of layers (see `explain`): rank {', '.join(uneven)}." if uneven else ""
+    legend += f" Own division of layers (`estimate --plan` shows it): rank {', '.join(uneven)}." if uneven else ""
     lost = [str(p["rank"]) for p in plans if not p["expressible_by"]]
     unlaunchable = [paragraph(f"no target can launch rank {', '.join(lost)}")] if lost else []
     return [paragraph(legend, style="dim"), *unlaunchable]
