@@ -53,6 +53,13 @@ def test_routed_models_too():
     assert numbers(mixed) == numbers(alike)
 
 
+def test_full_sharding_under_a_pipeline_too():
+    degrees, options = Degrees(pp=2, micro_batch=1, zero=3), PricingOptions(framework="pytorch")
+    alike = price_of(clusters.cluster_of(("dgx-h100", 2)), degrees, options=options)
+    mixed = price_of(clusters.cluster_of(("dgx-h100", 1), (clusters.twin("dgx-h100"), 1)), degrees, options=options)
+    assert numbers(mixed) == numbers(alike)
+
+
 def test_groups_of_one_node_plan_as_one_group():
     job, search = {"seq_len": 4096, "global_batch": 16}, SearchOptions(effort="scan", fix={"tp": "2"})
     one, two = (
