@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import ConflictError, InvalidValueError
+from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError
 from shardwright.hardware.calibration import Calibration
 from shardwright.hardware.calibration_fit import CalibrationResult
 from shardwright.hardware.site_factors import AS_MODELLED, PARTS, SiteFactors
@@ -25,7 +25,7 @@ from shardwright.planner.execution.run import INTERRUPTED, LIMIT_S, STEPS, check
 from shardwright.planner.plan_records import degrees_of
 from shardwright.planner.problem import Problem, problem_from_inputs
 from shardwright.planner.schema import read_result
-from shardwright.planner.search.options import DEFAULT_TIE_PERCENT, SearchOptions
+from shardwright.planner.search.options import DEFAULT_TIE_PERCENT, EFFORTS, MAX_TIE_PERCENT, SearchOptions
 from shardwright.planner.search.run import plan_problem
 from shardwright.planner.site.fitting import Observation, fit_site
 from shardwright.planner.site.stated import SITE, at_site
@@ -199,12 +199,22 @@ def _line(
 
 
 def _search(asked: Mapping[str, Any]) -> SearchOptions:
-    """The options that the result was searched with."""
-    return SearchOptions(
-        fix=asked.get("fixed", {}),
-        effort=asked.get("effort", "search"),
-        tie_percent=asked.get("tie_percent", DEFAULT_TIE_PERCENT),
-    )
+    """The options that the result was searched with.
+
+    Raises:
+        DamagedFileError: they are not what a search takes.
+    """
+    fix, effort = asked.get("fixed", {}), asked.get("effort", "search")
+    tie = asked.get("tie_percent", DEFAULT_TIE_PERCENT)
+    sound = {
+        "fixed": isinstance(fix, Mapping) and all(isinstance(text, str) for text in fix.values()),
+        "effort": isinstance(effort, str) and effort in EFFORTS,
+        "tie_percent": isinstance(tie, (int, float)) and not isinstance(tie, bool) and 0 <= tie <= MAX_TIE_PERCENT,
+    }
+    for name in (name for name, fine in sound.items() if not fine):
+        said = f"{str(asked[name])[:40]} is nothing a search takes"
+        raise DamagedFileError(said, where=f"inputs.search.{name}", hint="give a result as `plan` wrote it")
+    return SearchOptions(fix=fix, effort=effort, tie_percent=tie)
 
 
 def _calibration(problem: Problem, factors: SiteFactors) -> CalibrationResult:

@@ -12,7 +12,7 @@ import pytest
 from fake_package import GOOD, package
 
 from shardwright.cli import run as command
-from shardwright.errors import ConflictError, InvalidValueError
+from shardwright.errors import ConflictError, DamagedFileError, InvalidValueError
 from shardwright.planner.estimation import estimate_plan
 from shardwright.planner.execution.machine import Machine
 from shardwright.planner.execution.trial import Prepared
@@ -139,6 +139,25 @@ def test_results_that_cannot_be_tuned(result: dict[str, Any]) -> None:
     for wrong in ({"steps": 0}, {"limit_s": float("nan")}, {"limit_s": -1.0}):
         with pytest.raises(InvalidValueError):
             tune(result, measured=["1=2.0"], **wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fixed", []),
+        ("fixed", {"tp": 2}),
+        ("fixed", {"moe_dispatcher": []}),
+        ("effort", "hard"),
+        ("effort", None),
+        ("tie_percent", "1"),
+    ],
+)
+def test_a_damaged_search_is_named(result: dict[str, Any], name: str, value: object) -> None:
+    inputs = result["inputs"]
+    damaged = {**result, "inputs": {**inputs, "search": {**inputs["search"], name: value}}}
+    with pytest.raises(DamagedFileError, match="nothing a search takes") as caught:
+        tune(damaged, measured=["1=1"])
+    assert caught.value.where == f"inputs.search.{name}"
 
 
 def test_measured_steps_are_not_counted_twice(result: dict[str, Any]) -> None:
