@@ -3,13 +3,19 @@
 Everything else is imported inside, so that Ctrl-C ends the program quietly while modules are still being loaded.
 """
 
+import signal
 import sys
+from _thread import interrupt_main
+from threading import Timer, get_ident
+from typing import Any
 
 INTERRUPTED = 130
+AGAIN_S = 0.01
 
 
 def main() -> None:
     """Runs the command line that the process was started with."""
+    sys.unraisablehook = _comes_again
     try:
         from shardwright.cli import main as command
 
@@ -17,6 +23,17 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         sys.exit(INTERRUPTED)
+
+
+def _comes_again(unraisable: Any) -> None:
+    """Lets Ctrl-C that met code which raises nothing (callbacks of the import system) come again, a moment later."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+    elif not sys.is_finalizing():
+        kill, here = getattr(signal, "pthread_kill", None), (get_ident(), signal.SIGINT)
+        timer = Timer(AGAIN_S, kill, here) if kill is not None else Timer(AGAIN_S, interrupt_main)  # the former wakes sleepers
+        timer.daemon = True
+        timer.start()
 
 
 if __name__ == "__main__":
