@@ -10,7 +10,7 @@ from threading import Timer, get_ident
 from typing import Any
 
 INTERRUPTED = 130
-AGAIN_S = 0.01
+AGAIN_S = 0.1
 
 
 def main() -> None:
@@ -33,7 +33,10 @@ def _comes_again(unraisable: Any) -> None:
         kill, here = getattr(signal, "pthread_kill", None), (get_ident(), signal.SIGINT)
         timer = Timer(AGAIN_S, kill, here) if kill is not None else Timer(AGAIN_S, interrupt_main)  # the former wakes sleepers
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except KeyboardInterrupt:  # on a busy machine the thread may be faster than its start
+            _comes_again(unraisable)
 
 
 if __name__ == "__main__":
