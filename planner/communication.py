@@ -1,7 +1,8 @@
 """The collectives of a plan's critical stage, one row a kind of message.
 
 A row counts how often a collective runs in a step, how long it takes, and how much of that is exposed. Exposed time of an
-axis is shared out over its rows by time, so that rows sum to the axis' part of the step.
+axis is shared out over its rows by time, so that rows sum to the axis' part of the step. Where more is exposed than collectives
+take (buffers of sharded exchange are copied on the stream that computes), their time is what is exposed.
 """
 
 from __future__ import annotations
@@ -137,3 +138,4 @@ def _share_exposed(rows: list[Row], exposed_s: float) -> None:
     total = sum(row["time_s"] for row in rows)
     for row in rows:
         row["exposed_s"] = exposed_s * row["time_s"] / total if total > 0 else 0.0
+        row["time_s"] = max(row["time_s"], row["exposed_s"])

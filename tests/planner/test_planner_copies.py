@@ -48,3 +48,16 @@ def test_reductions_alone_copy_gradients():
 )
 def test_nothing_is_copied_where_nothing_sharded_is_exchanged_in_every_pass(case):
     assert exposed_s(**case)["predicted"] == exposed_s(*NONE, **case)["predicted"]
+
+
+def test_nothing_is_exposed_longer_than_it_takes():
+    """With 16 tokens a rank there is nothing to hide behind, and copies come on top of the exchange."""
+    options = PricingOptions(framework="torchtitan")
+    made = estimate(
+        "llama3.1-8b", "dgx-h100:1", seq_len=16, global_batch=32, degrees=Degrees(zero=3), options=options
+    ).to_dict()
+    rows = [row for row in made["communication"] if row["axis"] == "dp"]
+    assert rows
+    assert all(row["exposed_s"] == row["time_s"] for row in rows)
+    assert sum(row["exposed_s"] for row in rows) == pytest.approx(made["time"]["exposed_dp_s"], rel=1e-9)
+    assert made["account"]["overlap_covered_fraction"] == 0
