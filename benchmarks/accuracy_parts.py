@@ -16,7 +16,7 @@ from shardwright.planner.fits.factors import FACTORS
 from shardwright.planner.fits.shipped import shipped_data
 from shardwright.planner.intervals import KINDS
 from shardwright.planner.site.shrinkage import ODD_RUN, RUN_NOISE, SITE_SPREAD
-from shardwright.planner.validation_labels import WAYS
+from shardwright.planner.validation.labels import WAYS
 
 PART = re.compile(r"(?<=<!-- measured: )(?P<name>[a-z ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 

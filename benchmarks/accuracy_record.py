@@ -23,9 +23,9 @@ from one_mfu import least_share, shares
 
 from shardwright.documents import yaml_text
 from shardwright.planner.intervals import widths
-from shardwright.planner.validation import validate
-from shardwright.planner.validation_labels import WAYS
-from shardwright.planner.validation_statistics import median, quantile
+from shardwright.planner.validation.labels import WAYS
+from shardwright.planner.validation.run import validate
+from shardwright.planner.validation.statistics import median, quantile
 
 PLACE = Path(__file__).parents[1] / "tests" / "validation" / "recorded_accuracy.json"
 

@@ -24,8 +24,8 @@ from shardwright.documents import rounded, yaml_text
 from shardwright.planner.fits.factors import FACTORS, NOTHING_FITTED
 from shardwright.planner.fits.fitting import Deviation, fit_factors
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.validation import UNSCORED_GROUPS, measured_runs
-from shardwright.planner.validation_fits import deviations
+from shardwright.planner.validation.fits import deviations
+from shardwright.planner.validation.run import UNSCORED_GROUPS, measured_runs
 
 SET = ("products.hopper", "products.native", "products.below_16_bits", "attention")
 """Rates that tables of kernels leave open: how much slower products get in training was measured on A100 and B200 and is

@@ -29,10 +29,10 @@ from scipy.optimize import nnls
 from shardwright.errors import ShardwrightError
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.runs import RunRow, read_runs
+from shardwright.planner.runs.table import RunRow, read_runs
 from shardwright.planner.search.trials import AXES, DEGREES, chances_of, distance, values_of
-from shardwright.planner.validation import FLAG, UNSCORED_GROUPS
-from shardwright.planner.validation_rows import DEFAULT_METER, price_run, read_run
+from shardwright.planner.validation.rows import DEFAULT_METER, price_run, read_run
+from shardwright.planner.validation.run import FLAG, UNSCORED_GROUPS
 
 LARGEST, MOST, FEWEST, PLANS = 0.4, 0.25, 100, 4
 

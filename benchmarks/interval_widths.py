@@ -26,7 +26,7 @@ import numpy as np
 
 from shardwright.documents import yaml_text
 from shardwright.planner.intervals import ALL, KINDS
-from shardwright.planner.validation import validate
+from shardwright.planner.validation.run import validate
 
 PLACE = Path(__file__).parents[1] / "planner" / "intervals" / "widths.yaml"
 

@@ -21,7 +21,7 @@ from shardwright.models.transformer import build_graph
 from shardwright.planner.estimation import estimate
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.validation_statistics import median, quantile
+from shardwright.planner.validation.statistics import median, quantile
 
 GIB = 2.0**30
 CLUSTER = "dgx-b200:1"

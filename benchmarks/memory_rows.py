@@ -19,10 +19,10 @@ from shardwright.errors import ShardwrightError
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, Problem
-from shardwright.planner.runs import RunRow, read_runs
-from shardwright.planner.validation import FLAG, UNSCORED_GROUPS
-from shardwright.planner.validation_rows import DEFAULT_METER, price_run, read_run
-from shardwright.planner.validation_statistics import median, quantile
+from shardwright.planner.runs.table import RunRow, read_runs
+from shardwright.planner.validation.rows import DEFAULT_METER, price_run, read_run
+from shardwright.planner.validation.run import FLAG, UNSCORED_GROUPS
+from shardwright.planner.validation.statistics import median, quantile
 
 GIB = 2.0**30
 SMALLER, LARGER = 0.9, 1.1

@@ -19,8 +19,8 @@ from typing import Any
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import Problem
-from shardwright.planner.validation import validate
-from shardwright.planner.validation_statistics import quantile
+from shardwright.planner.validation.run import validate
+from shardwright.planner.validation.statistics import quantile
 
 
 def at_peak(problem: Problem, degrees: Degrees) -> dict[str, Any]:

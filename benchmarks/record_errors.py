@@ -11,7 +11,7 @@ import argparse
 import json
 from pathlib import Path
 
-from shardwright.planner.validation import validate
+from shardwright.planner.validation.run import validate
 
 PLACE = Path(__file__).parents[1] / "tests" / "validation" / "recorded_errors.json"
 KEYS = ("scored", "median", "p90", "bias", "memory_median", "oom_called", "ran_refused")

@@ -22,11 +22,11 @@ from shardwright.errors import ShardwrightError
 from shardwright.hardware.site_factors import SiteFactors
 from shardwright.planner.estimation import estimate_degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.runs import read_runs
+from shardwright.planner.runs.table import read_runs
 from shardwright.planner.site.fitting import Observation, fit_site
 from shardwright.planner.site.stated import at_site
-from shardwright.planner.validation import FLAG, UNSCORED_GROUPS
-from shardwright.planner.validation_rows import DEFAULT_METER, price_run, read_run
+from shardwright.planner.validation.rows import DEFAULT_METER, price_run, read_run
+from shardwright.planner.validation.run import FLAG, UNSCORED_GROUPS
 
 COUNTS = (1, 2, 4, 8)
 LEAST = 12

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from shardwright.documents import rounded
-from shardwright.planner.validation import ANCHORS, FITS, validate
+from shardwright.planner.validation.run import ANCHORS, FITS, validate
 
 PER_CENT = (
     "median",

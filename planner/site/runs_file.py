@@ -16,10 +16,10 @@ from shardwright.hardware.calibration import Calibration, same_machine
 from shardwright.hardware.cluster import Node
 from shardwright.hardware.site_factors import SiteFactors
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.runs import RunRow, read_runs
+from shardwright.planner.runs.table import RunRow, read_runs
 from shardwright.planner.site.fitting import Observation, fit_site
 from shardwright.planner.site.stated import at_site
-from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Run, price_run, read_run
+from shardwright.planner.validation.rows import DEFAULT_METER, Estimator, Run, price_run, read_run
 
 WHERE = "--from-runs"
 MAX_RUNS = 2000

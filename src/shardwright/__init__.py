@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shardwright.planner.sizing.target import Target as Target
     from shardwright.planner.sweep.run import sweep as sweep
     from shardwright.planner.tuning.tuning import tune as tune
-    from shardwright.planner.validation import validate as validate
+    from shardwright.planner.validation.run import validate as validate
 
     __version__: str
 
@@ -67,7 +67,7 @@ _PLACES = {
     "size": "shardwright.planner.sizing.run",
     "SizeRequest": "shardwright.planner.sizing.request",
     "Target": "shardwright.planner.sizing.target",
-    "validate": "shardwright.planner.validation",
+    "validate": "shardwright.planner.validation.run",
     "PricingOptions": "shardwright.planner.problem",
     "Degrees": "shardwright.planner.plans",
     "SearchOptions": "shardwright.planner.search.options",

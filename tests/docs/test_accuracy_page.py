@@ -14,7 +14,7 @@ from accuracy_record import FIGURES, PLACE, points, record_of, skipped, text_of,
 from interval_widths import deviations, document
 from record_errors import PLACE as ERRORS
 
-from shardwright.planner.validation import validate
+from shardwright.planner.validation.run import validate
 
 ROOT = Path(__file__).parents[2]
 RENEW = "docs/accuracy.md is not current: python docs/accuracy_page.py RUNS.csv"

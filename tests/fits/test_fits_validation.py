@@ -7,14 +7,14 @@ import pytest
 from fits_problems import SET
 from rows import row
 
-from shardwright.planner import validation_fits
 from shardwright.planner.estimation import estimate_degrees, step_time_s
 from shardwright.planner.fits.applying import with_fits
 from shardwright.planner.fits.factors import NOTHING_FITTED, Fits
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.validation import validate
-from shardwright.planner.validation_rows import read_run
+from shardwright.planner.validation import fits as validation_fits
+from shardwright.planner.validation.rows import read_run
+from shardwright.planner.validation.run import validate
 
 RUNS = [row(id=f"{source}{n}", source_group=source, step_time_s=time, micro_batch=n)
         for source, time in (("a", 2.0), ("b", 2.4), ("c", 2.2)) for n in (1, 2)]  # fmt: skip

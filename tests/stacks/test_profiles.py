@@ -121,7 +121,7 @@ def test_defaults_exist():
 
 
 def test_every_measured_framework_finds_a_profile(reference_data):
-    from shardwright.planner.runs import read_runs
+    from shardwright.planner.runs.table import read_runs
 
     rows = read_runs(reference_data / "ground_truth" / "measured_runs.csv")
     assert {row.framework for row in rows if stack_for(row.framework) is None} == set()

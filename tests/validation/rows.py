@@ -1,6 +1,6 @@
 """Rows and a stand-in for `estimate_degrees`, for tests of reading and scoring runs."""
 
-from shardwright.planner.runs import RunRow
+from shardwright.planner.runs.table import RunRow
 
 
 def row(**more):

@@ -8,9 +8,9 @@ from shardwright.errors import UnknownNameError
 from shardwright.planner.problem import PricingOptions
 from shardwright.planner.report.output import render
 from shardwright.planner.report.style import Style
-from shardwright.planner.validation_labels import SCALES, WAYS, labels_of, ordered
-from shardwright.planner.validation_rows import read_run
-from shardwright.planner.validation_summary import Outcome, broken_down
+from shardwright.planner.validation.labels import SCALES, WAYS, labels_of, ordered
+from shardwright.planner.validation.rows import read_run
+from shardwright.planner.validation.summary import Outcome, broken_down
 
 A100, LORA = {"node": "dgx-a100-80g"}, {"model": "Llama-2-7B [lora]"}
 EXPERTS = {"model": "Mixtral-8x7B", "params_b": 46.7, "ffn": 14336, "kv_heads": 8, "experts": 8, "topk": 2}

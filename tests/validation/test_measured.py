@@ -4,8 +4,8 @@ import pytest
 from rows import row
 
 from shardwright.hardware.catalog import load_device
-from shardwright.planner.runs_measured import counts_recompute, states_time, step_time_of
-from shardwright.planner.runs_model import model_of
+from shardwright.planner.runs.measured import counts_recompute, states_time, step_time_of
+from shardwright.planner.runs.model import model_of
 
 H100 = load_device("h100-sxm5-80g")
 NO_TIME = {"step_time_s": None}

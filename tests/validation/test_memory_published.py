@@ -3,7 +3,7 @@
 import pytest
 from memory_published import CASES, errors, graph_of, reserved_errors
 
-from shardwright.planner.validation_statistics import median, quantile
+from shardwright.planner.validation.statistics import median, quantile
 
 WORST, P90, MEDIAN = 0.025, 0.015, 0.005
 DENSE = 0.006

@@ -7,9 +7,9 @@ from rows import row
 
 from shardwright.errors import ShardwrightError, UnsupportedError
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.runs_families import family_of, is_hybrid, is_lora, lora_rank
-from shardwright.planner.runs_model import model_of, preset_name
-from shardwright.planner.validation_rows import read_run
+from shardwright.planner.runs.families import family_of, is_hybrid, is_lora, lora_rank
+from shardwright.planner.runs.model import model_of, preset_name
+from shardwright.planner.validation.rows import read_run
 
 BLANK = {"layers": None, "hidden": None, "ffn": None, "heads": None, "kv_heads": None, "head_dim": None, "vocab": None}
 

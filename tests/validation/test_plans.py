@@ -7,7 +7,7 @@ from rows import row
 
 from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
 from shardwright.hardware.catalog import load_device
-from shardwright.planner.runs_plan import (
+from shardwright.planner.runs.plan import (
     batch_of,
     cluster_of,
     data_parallel,
@@ -16,7 +16,7 @@ from shardwright.planner.runs_plan import (
     sharding_of,
     split_of,
 )
-from shardwright.planner.runs_stack import blanks_of, profile_of
+from shardwright.planner.runs.stack import blanks_of, profile_of
 from shardwright.planner.stacks import load_stack
 
 CORE = load_stack("megatron-core")

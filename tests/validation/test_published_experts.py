@@ -6,7 +6,7 @@ tokens, micro-batches of 1, 1,024 sequences a step, experts over all 16 ranks, b
 
 import pytest
 
-from shardwright.planner.validation import validate
+from shardwright.planner.validation.run import validate
 
 GRAPHS = "cuda_graph=transformer_engine:[moe_router,moe_preprocess],dispatcher=hybridep"
 NO_GRAPHS = "cuda_graph=None:None,dispatcher=alltoall"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import DamagedFileError, InvalidValueError, ShardwrightError, UnknownNameError
-from shardwright.planner.runs import COLUMNS, COUNTS, NUMBERS, REQUIRED, RunRow, read_runs
+from shardwright.planner.runs.table import COLUMNS, COUNTS, NUMBERS, REQUIRED, RunRow, read_runs
 
 GOOD = {
     "id": "a-1", "model": "Llama-2-7B", "node": "dgx-h100", "gpus": "16", "seq_len": "4096", "global_batch": "64", "tp": "2",

@@ -4,7 +4,7 @@ import pytest
 from rows import row
 
 from shardwright.models.catalog import load_model
-from shardwright.planner.runs_split import split_by_cost, stages_of, stated_split
+from shardwright.planner.runs.split import split_by_cost, stages_of, stated_split
 from shardwright.planner.stacks import load_stack
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.planner.validation_statistics import kendall_tau, mean, median, quantile, regret
-from shardwright.planner.validation_summary import Outcome, group_summary, total_summary
+from shardwright.planner.validation.statistics import kendall_tau, mean, median, quantile, regret
+from shardwright.planner.validation.summary import Outcome, group_summary, total_summary
 
 positive = st.floats(0.01, 100.0)
 pairs = st.lists(st.tuples(positive, positive), min_size=2, max_size=12)

@@ -19,8 +19,8 @@ from shardwright.planner.problem import PricingOptions
 from shardwright.planner.report.output import render
 from shardwright.planner.report.style import Style
 from shardwright.planner.site.shrinkage import interval_share, site_shift
-from shardwright.planner.validation import UNSCORED_GROUPS, validate
-from shardwright.planner.validation_rows import price_run, read_run
+from shardwright.planner.validation.rows import price_run, read_run
+from shardwright.planner.validation.run import UNSCORED_GROUPS, validate
 
 SUMMARY = {
     "rows", "scored", "skipped", "median", "mean", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused",

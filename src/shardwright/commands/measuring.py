@@ -28,7 +28,7 @@ def validate(
     console.one_of("anchor", anchor, ANCHORS)
     console.one_of("by", by, BY)
     from shardwright.planner.problem import PricingOptions
-    from shardwright.planner.validation import validate as compare
+    from shardwright.planner.validation.run import validate as compare
 
     chosen = PricingOptions(calibration=calibration)
     return console.finished(compare(runs, fit=fit, anchor=anchor, by=by, options=chosen), form)

@@ -6,7 +6,7 @@
 
 `read_runs` reads a file; every value that cannot be used is named with its line and its column. A column may
 be left out (all its cells count as blank) unless it is one of `REQUIRED`. Nothing here interprets a cell
-beyond its type: `runs_model` and `runs_plan` do.
+beyond its type: `runs.model` and `runs.plan` do.
 """
 
 from __future__ import annotations

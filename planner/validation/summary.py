@@ -16,8 +16,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.planner.validation_labels import ordered
-from shardwright.planner.validation_statistics import kendall_tau, mean, median, quantile, regret
+from shardwright.planner.validation.labels import ordered
+from shardwright.planner.validation.statistics import kendall_tau, mean, median, quantile, regret
 
 AVERAGED = (
     "median", "mean", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused", "tau", "regret",
@@ -40,7 +40,7 @@ class Outcome:
         low_s, high_s: printed interval.
         measured_gib, predicted_gib: peaks in the row's meter.
         fits: whether the plan is predicted to fit; None where it was not priced.
-        labels: what it is, by the ways of `validation_labels`; empty where it was not read.
+        labels: what it is, by the ways of `labels`; empty where it was not read.
     """
 
     source_group: str

@@ -23,8 +23,8 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
 from shardwright.planner.cost.recompute import by_operator
 from shardwright.planner.offloading import Offload
-from shardwright.planner.runs import RunRow
-from shardwright.planner.runs_stack import blanks_of
+from shardwright.planner.runs.stack import blanks_of
+from shardwright.planner.runs.table import RunRow
 from shardwright.planner.stacks import StackProfile
 
 SELECTIVE_POLICIES = {

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from shardwright.hardware.device import Device
 from shardwright.models.graph import ModelGraph
-from shardwright.planner.runs import RunRow
+from shardwright.planner.runs.table import RunRow
 
 TERA = 1e12
 PER_CENT = 100.0

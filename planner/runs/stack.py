@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.hardware.device import Device
-from shardwright.planner.runs import RunRow
+from shardwright.planner.runs.table import RunRow
 from shardwright.planner.stacks import StackProfile, load_stack, stack_for
 
 EAGER_ELEMENTWISE = 3.0

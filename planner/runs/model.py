@@ -25,8 +25,8 @@ from shardwright.errors import ShardwrightError, UnsupportedError
 from shardwright.models.catalog import load_model, model_from_dict, model_ids
 from shardwright.models.graph import ModelGraph
 from shardwright.models.spec import ModelSpec, MoeSpec
-from shardwright.planner.runs import RunRow
-from shardwright.planner.runs_families import GPT, HEAD_SIZES, LLAMA, Family, Rung, family_of, is_hybrid, is_lora, lora_rank
+from shardwright.planner.runs.families import GPT, HEAD_SIZES, LLAMA, Family, Rung, family_of, is_hybrid, is_lora, lora_rank
+from shardwright.planner.runs.table import RunRow
 
 SIZE_TOLERANCE = 0.02
 """A published size whose parameters are this near to the stated ones is taken as it is."""

@@ -22,10 +22,9 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.planner.fits.factors import Fits
 from shardwright.planner.plans import Degrees
 from shardwright.planner.problem import PricingOptions, Problem, build_problem
-from shardwright.planner.runs import RunRow
-from shardwright.planner.runs_measured import states_time, step_time_of
-from shardwright.planner.runs_model import RunModel, model_of
-from shardwright.planner.runs_plan import (
+from shardwright.planner.runs.measured import states_time, step_time_of
+from shardwright.planner.runs.model import RunModel, model_of
+from shardwright.planner.runs.plan import (
     Batch,
     Recompute,
     Sharding,
@@ -37,8 +36,9 @@ from shardwright.planner.runs_plan import (
     recompute_of,
     sharding_of,
 )
-from shardwright.planner.runs_split import stages_of
-from shardwright.planner.runs_stack import blanks_of, profile_of
+from shardwright.planner.runs.split import stages_of
+from shardwright.planner.runs.stack import blanks_of, profile_of
+from shardwright.planner.runs.table import RunRow
 from shardwright.planner.stacks import StackProfile, load_stack
 
 Estimator = Callable[[Problem, Degrees], Mapping[str, Any]]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 
 from shardwright.models.graph import ModelGraph
-from shardwright.planner.runs import RunRow
-from shardwright.planner.runs_plan import split_of
-from shardwright.planner.runs_stack import blanks_of
+from shardwright.planner.runs.plan import split_of
+from shardwright.planner.runs.stack import blanks_of
+from shardwright.planner.runs.table import RunRow
 from shardwright.planner.stacks import StackProfile
 
 STATED = re.compile(r"layers/stage \[([0-9, ]{1,2000})\]")

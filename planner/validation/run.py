@@ -1,10 +1,10 @@
 """Predicts measured runs and reports the errors: `validate(runs)`.
 
 Every row is priced as a plan of its own problem by `estimate_degrees`, the function behind every printed
-number, and compared with what was measured; `validation_summary` averages within each source group first,
+number, and compared with what was measured; `summary` averages within each source group first,
 then over groups. Rows with `FLAG` in their notes and groups in `UNSCORED_GROUPS` are reported and not scored.
 
-`fit` says which factors fitted to whole steps are in force (`validation_fits`): those shipped, none, or the same refitted
+`fit` says which factors fitted to whole steps are in force (`fits`): those shipped, none, or the same refitted
 without the source of the row. The rows given are never fitted by `all`. That does not make errors on published runs a blind
 test: operator and collective constants come from tables and datasheets, but priors of stack profiles (host times, exposed
 shares, routing) were set by people who knew published runs, and the three constants of `site_shift` were chosen on their
@@ -28,13 +28,13 @@ from shardwright.errors import DamagedFileError, ShardwrightError, UnknownNameEr
 from shardwright.planner.fits.applying import with_fits
 from shardwright.planner.fits.factors import Fits
 from shardwright.planner.problem import PricingOptions
-from shardwright.planner.runs import RunRow, read_runs
+from shardwright.planner.runs.table import RunRow, read_runs
 from shardwright.planner.shown import Shown
 from shardwright.planner.site.shrinkage import interval_share, site_shift
-from shardwright.planner.validation_fits import WORDS, Measured, left_out, note
-from shardwright.planner.validation_labels import WAYS, labels_of
-from shardwright.planner.validation_rows import DEFAULT_METER, Estimator, Price, Run, price_run, read_run
-from shardwright.planner.validation_summary import Outcome, broken_down, group_summary, total_summary
+from shardwright.planner.validation.fits import WORDS, Measured, left_out, note
+from shardwright.planner.validation.labels import WAYS, labels_of
+from shardwright.planner.validation.rows import DEFAULT_METER, Estimator, Price, Run, price_run, read_run
+from shardwright.planner.validation.summary import Outcome, broken_down, group_summary, total_summary
 
 FITS = tuple(WORDS)
 ANCHORS = ("none", "first")
@@ -96,7 +96,7 @@ def validate(
         runs_path: CSV with the columns of `runs.COLUMNS`.
         fit: which fits may be used: all that are shipped, none, or refitted without the row's source (loso).
         anchor: "first" calibrates each source group by its first timed row, which is then not scored.
-        by: what the table sums up by: source groups, or one of `validation_labels.WAYS`; the document holds all of them.
+        by: what the table sums up by: source groups, or one of `labels.WAYS`; the document holds all of them.
         options: what-if settings; precision, framework and meter are the rows'. A stack given here is used for all rows, a
             calibration for those of the machine it was measured on.
         unscored_groups: source groups that are reported and not averaged.
