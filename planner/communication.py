@@ -15,10 +15,12 @@ from shardwright.hardware.collectives import ALGORITHMS, CollectiveTime, wire_by
 from shardwright.hardware.mesh import GroupShape
 from shardwright.hardware.tails import slowdown
 from shardwright.planner.axes.sharding import LocalSizes
+from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.operators import is_layer, layer_collectives, units_of
-from shardwright.planner.cost.pricing import Context, Prices, send_bytes, send_parts, stage_distance, tied_bytes, tied_distance
+from shardwright.planner.cost.pricing import Prices
+from shardwright.planner.cost.sends import send_bytes, send_parts, stage_distance, tied_bytes, tied_distance
 from shardwright.planner.cost.states import every_pass, held, state_exchanges
 from shardwright.planner.plans import IntArray, PlanBatch
 

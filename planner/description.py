@@ -15,9 +15,10 @@ from shardwright.hardware.calibration import Calibration
 from shardwright.hardware.calibration_fit import slow_fabrics
 from shardwright.hardware.mesh import DeviceMesh, format_ranks
 from shardwright.planner.communication import communication_rows
+from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.grounds import Ground
 from shardwright.planner.cost.memory import PARTS, meters
-from shardwright.planner.cost.pricing import TIME_PARTS, Context, Prices
+from shardwright.planner.cost.pricing import TIME_PARTS, Prices
 from shardwright.planner.cost.recompute import modules_of
 from shardwright.planner.cost.stages import Split, intervals
 from shardwright.planner.fits.applying import fits_in_force

@@ -20,8 +20,9 @@ from shardwright.errors import ConflictError, DamagedFileError, InvalidValueErro
 from shardwright.hardware.cluster import Cluster
 from shardwright.models.graph import ModelGraph
 from shardwright.planner.corrections import corrections_from
+from shardwright.planner.cost.context import make_context
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.pricing import make_context, price
+from shardwright.planner.cost.pricing import price
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.description import Record, describe, problem_summary, sources_record, switches
 from shardwright.planner.hosting import assumptions_of

@@ -19,11 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.errors import InvalidValueError
+from shardwright.planner.cost.context import Context, make_context
 from shardwright.planner.cost.memory import FULL, recomputed_share
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.operators import LAYER_AXES
 from shardwright.planner.cost.pipelines import EXPERTS, chunks_of, has_order, hidden_exchange, passes
-from shardwright.planner.cost.pricing import Context, Rest, make_context, rest_of, send_s, shared_rows, tied_s
+from shardwright.planner.cost.pricing import Rest, rest_of
+from shardwright.planner.cost.sends import send_s, tied_s
+from shardwright.planner.cost.sharing import shared_rows
 from shardwright.planner.cost.stages import fold, fold_chunks
 from shardwright.planner.cost.work import stage_work
 from shardwright.planner.plans import Degrees, FloatArray, IntArray, PlanBatch

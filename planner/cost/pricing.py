@@ -11,79 +11,38 @@ M·exposed, d, o, and the rest of the step as bubble.
 Where sequences are packed from documents, M·(f − 1)·attention is added and printed as bubble: what ranks wait for the one whose
 documents take the most attention (f of `models.lengths`).
 
-    once a step    d = max(f·R, R − B) + max(f·G, G − F)      R reduction, G gathering, f the stack's exposed floor
-    ZeRO 2, 3 where every pass exchanges: it takes max(c, x) + i·min(c, x) + k
-      c computing, x exchanging, i interference, k copies out of and into buffers
-
-`price` works in [plans, runs]; what plans share is computed once (`indexing.distinct`).
+d, and what passes wait for exchange, comes from `exchange`, what stages send each other from `sends`. `price` works in
+[plans, runs]; what plans share is computed once (`sharing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from shardwright.planner.axes.sharding import OperatorKeys
-from shardwright.planner.cost.compute import Machine
-from shardwright.planner.cost.grounds import Ground, grounds_of, joined_tables
-from shardwright.planner.cost.indexing import distinct
+from shardwright.planner.cost.context import Context
+from shardwright.planner.cost.exchange import Tails, exposed_data
 from shardwright.planner.cost.memory import FULL, StageMemory, recomputed_share, saved_of, stage_memory
-from shardwright.planner.cost.network import Network
 from shardwright.planner.cost.offload import Copied, copies_s, on_nodes, rates_of, update_s
-from shardwright.planner.cost.operators import LAYER_AXES, UnitTables
+from shardwright.planner.cost.operators import LAYER_AXES
 from shardwright.planner.cost.packing import uneven_documents
 from shardwright.planner.cost.pipelines import (
-    EXPERTS,
     Passes,
     chain_ends,
     exact_ends,
     hidden_exchange,
     passes,
-    uneven_splits,
 )
-from shardwright.planner.cost.routed import operator_keys
-from shardwright.planner.cost.stages import SplitTable
-from shardwright.planner.cost.states import StateTables, every_pass, held, states
-from shardwright.planner.cost.work import StageWork, stage_work
+from shardwright.planner.cost.sends import send_s, tied_s
+from shardwright.planner.cost.sharing import Shared, expert_exchange_s, shared_rows
+from shardwright.planner.cost.states import every_pass
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
-from shardwright.planner.problem import Problem
-from shardwright.planner.schedules.registry import SCHEDULES
-from shardwright.planner.schedules.uneven import Repeating
-
-FOLDED = np.array([schedule.folded for schedule in SCHEDULES])
-"""Schedules whose chunks stand on ranks like a V."""
 
 TIME_PARTS = (
     *("compute_s", "recompute_s", "exposed_tp_s", "exposed_cp_s", "exposed_ep_s", "exposed_pp_s", "exposed_dp_s"),
     *("bubble_s", "optimizer_s", "other_s"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What pricing needs beside the plans: the problem, its machine and network, and tables for every operator key.
-
-    Attributes:
-        machine: of the first kind of node; what all kinds have in common is read here.
-        network: of the whole cluster.
-        grounds: what stages stand on, one an area of the cluster.
-        uneven: what is known of interleaved splits whose chunks differ, by split.
-    """
-
-    problem: Problem
-    machine: Machine
-    network: Network
-    grounds: tuple[Ground, ...]
-    keys: OperatorKeys
-    tables: UnitTables
-    splits: SplitTable
-    uneven: Mapping[int, Repeating]
-
-    def ground(self, split: int, run: int) -> Ground:
-        """What a run of a split stands on."""
-        return self.grounds[0 if self.splits.area is None else int(self.splits.area[split, run])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +80,6 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """Rows of work and states that the plans of a batch share, and each plan's rows."""
-
-    work: StageWork
-    row: IntArray
-    state: StateTables
-    state_row: IntArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
     """What a rank does beside its passes, [plans, runs].
 
@@ -155,15 +104,6 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tails:
-    """Data-parallel exchange that stays exposed: inside passes (ZeRO 3) and after the last one; [plans, runs]."""
-
-    forward_s: FloatArray
-    backward_s: FloatArray
-    after_s: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Loads:
     """What every run has to do, whatever the order of a schedule.
 
@@ -180,24 +120,6 @@ class Loads:
     rest: Rest
     hidden: FloatArray
     sends_s: FloatArray
-
-
-def make_context(problem: Problem, batch: PlanBatch, splits: SplitTable, network: Network) -> tuple[Context, IntArray]:
-    """The context for a batch, and each plan's operator key."""
-    grounds = grounds_of(problem, network)
-    keys, key = operator_keys(problem, batch)
-    used = None if splits.area is None else np.isin(np.arange(len(grounds)), splits.area)
-    context = Context(
-        problem=problem,
-        machine=grounds[0].machines[0],
-        network=network,
-        grounds=grounds,
-        keys=keys,
-        tables=joined_tables(problem.graph, keys, grounds, used),
-        splits=splits,
-        uneven=uneven_splits(splits.splits),
-    )
-    return context, key
 
 
 def price(context: Context, batch: PlanBatch, key: IntArray, *, exact: bool = False) -> Prices:
@@ -290,124 +212,6 @@ def _ends(
     if np.isnan(made[batch.pp > 1]).any():
         made = np.where(np.isnan(made), chain_ends(batch, context.splits, context.uneven, one, rest), made)
     return made
-
-
-def shared_rows(context: Context, batch: PlanBatch, key: IntArray, runs: int) -> Shared:
-    """Distinct rows of work (by key and split) and of states (by what shards and splits parameters)."""
-    first, row = distinct(key, batch.split)
-    work = stage_work(key[first], batch.split[first], context.tables, context.splits, runs)
-    single = (batch.micro_batches == 1).astype(np.int64)
-    columns = (batch.tp, batch.cp, batch.ep, batch.etp, batch.split, batch.dp, batch.dp_replicate, batch.zero, single)
-    one, state_row = distinct(*columns)
-    some = batch.take(one)
-    own = held(some, key[one], context.tables, context.splits, runs)
-    state = states(some, own, context.problem, context.grounds, context.splits.standing(some.split, runs))
-    return Shared(work=work, row=row, state=state, state_row=state_row)
-
-
-def send_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
-    """Exposed sends of one pass of one micro-batch: vpp sends of its activations, less what the stack hides, [plans].
-
-    Where the stack scatters, tp ranks send a part each and gather the whole (arXiv 2104.04473 section 4.1).
-    """
-    distance = stage_distance(batch)
-    one, row = distinct(key, distance, batch.split * (context.problem.graph.origin is not None))
-    message, scattered = send_bytes(context, key[one], batch.split[one]), send_parts(context)[key[one]]
-    seconds = context.network.between("send", distance[one], message).time_s
-    gathering = np.where(distance[one] > 0, scattered, 1)
-    seconds = seconds + context.network.seconds("all_gather", gathering, np.ones_like(gathering), message * scattered)
-    stack = context.problem.stack
-    exposed = np.where(batch.vpp > 1, stack.p2p_exposed_interleaved, stack.p2p_exposed)
-    return seconds[row] * batch.vpp * exposed
-
-
-def stage_distance(batch: PlanBatch) -> IntArray:
-    """Ranks between neighbouring pipeline stages; 0 without a pipeline, [plans]."""
-    return np.where(batch.pp > 1, batch.tp * batch.cp * batch.dp, 0)
-
-
-def send_bytes(context: Context, key: IntArray, split: IntArray) -> FloatArray:
-    """Bytes of the activations that one rank sends from stage to stage, the most of any border, for pairs of key and split."""
-    keys, job = context.keys, context.problem.job
-    width = job.precision.activation_bytes
-    if context.problem.graph.origin is None:
-        rows = keys.micro_batch * keys.seq_len / (keys.cp * keys.sequence_split * send_parts(context))
-        return np.asarray(rows * context.problem.graph.spec.hidden * width)[key]
-    crossings = context.problem.graph.origin.crossings
-    made = np.zeros(len(key))
-    for index, (batch, one) in enumerate(zip(keys.micro_batch[key].tolist(), split.tolist(), strict=True)):
-        borders = np.cumsum(context.splits.splits[one].chunks)[:-1]
-        made[index] = max((sum(c.bytes(batch, keys.seq_len, width) for c in crossings[b]) for b in borders), default=0.0)
-    return made
-
-
-def send_parts(context: Context) -> IntArray:
-    """Ranks that scatter the activations of a send among them; 1 where each has its own part of the sequence, [keys]."""
-    keys = context.keys
-    return np.where((keys.sp == 0) & context.problem.stack.p2p_scattered, keys.tp, 1)
-
-
-def tied_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:
-    """Sum of the gradients of tied embeddings over the first and the last stage, once a step, [plans]."""
-    message = tied_bytes(context)
-    if not message.any():
-        return np.zeros(len(batch))
-    distance = tied_distance(batch)
-    one, row = distinct(key, distance)
-    return context.network.between("all_reduce", distance[one], message[key[one]]).time_s[row]
-
-
-def tied_distance(batch: PlanBatch) -> IntArray:
-    """Ranks between embedding and head; 0 where one pipeline rank holds both, as the first one of a V does, [plans]."""
-    return np.where(FOLDED[batch.schedule], 0, stage_distance(batch) * (batch.pp - 1))
-
-
-def tied_bytes(context: Context) -> FloatArray:
-    """Gradients of what embedding and head share, on one rank, [keys]."""
-    return context.tables.trained_shared * float(context.problem.job.grad_bytes)
-
-
-def exposed_data(context: Context, batch: PlanBatch, shared: Shared, forward: FloatArray, backward: FloatArray) -> Tails:
-    """Exposed exchange of gradients and parameters.
-
-    What a pass hides already cannot hide it too, nor can the time in which other axes keep the same links between nodes busy.
-    """
-    stack, zero, state, row = context.problem.stack, batch.zero[:, None], shared.state, shared.state_row
-    reduce, gather = state.reduce_s[row], state.gather_s[row]
-    work = shared.work
-    forward = forward - _taken(shared, work.hidden_forward_s, work.network_forward_s)
-    backward = backward - _taken(shared, work.hidden_backward_s, work.network_backward_s)
-    floor = stack.dp_exposed_floor
-    once = np.maximum(floor * reduce, reduce - backward) + np.maximum(floor * gather, gather - forward)
-    repeated = every_pass(batch, stack)[:, None]
-    gathered = np.where(zero >= 3, gather, 0.0)
-    behind = _behind(forward, gathered, state.interference_forward[row])
-    behind_backward = _behind(backward, gathered + reduce, state.interference_backward[row])
-    updated = np.maximum(floor * gather, gather - forward)
-    return Tails(
-        forward_s=np.where(repeated, behind + state.copies_forward_s[row], 0.0),
-        backward_s=np.where(repeated, behind_backward + state.copies_backward_s[row], 0.0),
-        after_s=np.where(repeated, np.where(zero == 2, updated, 0.0), once),
-    )
-
-
-def _taken(shared: Shared, hidden: FloatArray, network: FloatArray) -> FloatArray:
-    """Time of a pass that cannot hide exchange of states: it hides other exchange, or other exchange has their links."""
-    plain = hidden[shared.row]
-    if not network.any():
-        return plain
-    return np.where(shared.state.network[shared.state_row], (hidden + network)[shared.row], plain)
-
-
-def _behind(compute: FloatArray, exchange: FloatArray, interference: FloatArray) -> FloatArray:
-    """What an exchange adds to the computation it runs beside."""
-    return np.maximum(exchange - compute, 0.0) + interference * np.minimum(compute, exchange)
-
-
-def expert_exchange_s(shared: Shared) -> FloatArray:
-    """Exposed expert exchange of one micro-batch, both ways, [plans, runs]."""
-    work = shared.work
-    return np.asarray((work.exposed_forward_s + work.exposed_backward_s)[shared.row, :, EXPERTS])
 
 
 def _capacity(context: Context, area: IntArray, present: BoolArray) -> FloatArray:

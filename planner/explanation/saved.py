@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from shardwright.documents import rounded
+from shardwright.planner.cost.context import Context, make_context
 from shardwright.planner.cost.grounds import grounds_of, joined_tables
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.pricing import Context, Prices, make_context, price
+from shardwright.planner.cost.pricing import Prices, price
 from shardwright.planner.cost.stages import fold
 from shardwright.planner.estimation import repriced
 from shardwright.planner.plan_records import degrees_of

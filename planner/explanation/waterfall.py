@@ -67,7 +67,7 @@ FORMULAS: Mapping[str, Formula] = {
     "exposed_pp_s": Formula(
         name="exposed sends",
         formula="2 · M · vpp · send · exposed share, + sum of tied embeddings",
-        computed_by="cost.pricing.send_s",
+        computed_by="cost.sends.send_s",
         terms=("collective.pp",),
         origin="modelled",
         source="stack profile: p2p_exposed, p2p_exposed_interleaved",
@@ -75,7 +75,7 @@ FORMULAS: Mapping[str, Formula] = {
     "exposed_dp_s": Formula(
         name="exposed exchange of states",
         formula="max(f·R, R − B) + max(f·G, G − F) once a step; ZeRO 2, 3: what exceeds each pass",
-        computed_by="cost.pricing.exposed_data",
+        computed_by="cost.exchange.exposed_data",
         terms=("collective.dp",),
         origin="modelled",
         source="stack profile: dp_exposed_floor, fsdp_interference",

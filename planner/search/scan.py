@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.planner.cost.context import Context, make_context
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.pricing import FOLDED, Context, make_context, price
+from shardwright.planner.cost.pricing import price
+from shardwright.planner.cost.sends import FOLDED
 from shardwright.planner.cost.stages import SPLIT_KINDS, Split, even_chunks, fold
 from shardwright.planner.plans import (
     ALL_LAYERS,

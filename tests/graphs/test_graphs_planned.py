@@ -12,8 +12,9 @@ from shardwright.cli import run
 from shardwright.errors import ConflictError, InvalidValueError, UnsupportedError
 from shardwright.models.catalog import load_model, load_spec
 from shardwright.models.transformer import build_graph
+from shardwright.planner.cost.context import make_context
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.pricing import make_context, send_bytes
+from shardwright.planner.cost.sends import send_bytes
 from shardwright.planner.cost.stages import fold
 from shardwright.planner.plans import PlanBatch
 from shardwright.planner.problem import build_problem

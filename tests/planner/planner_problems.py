@@ -5,8 +5,9 @@ import functools
 import numpy as np
 
 from shardwright.hardware.collectives import fabric_of
+from shardwright.planner.cost.context import make_context
 from shardwright.planner.cost.network import Network
-from shardwright.planner.cost.pricing import make_context, price
+from shardwright.planner.cost.pricing import price
 from shardwright.planner.cost.stages import fold
 from shardwright.planner.plans import ALL_LAYERS, RECOMPUTE_MODES, Degrees
 from shardwright.planner.problem import PricingOptions, build_problem

@@ -6,7 +6,8 @@ import numpy as np
 import planner_problems as problems
 import pytest
 
-from shardwright.planner.cost.pricing import exposed_data, shared_rows
+from shardwright.planner.cost.exchange import exposed_data
+from shardwright.planner.cost.sharing import shared_rows
 
 
 def tails(name, shared_network=True):

@@ -6,7 +6,9 @@ import numpy as np
 import planner_problems as problems
 import pytest
 
-from shardwright.planner.cost.pricing import exposed_data, send_s, shared_rows
+from shardwright.planner.cost.exchange import exposed_data
+from shardwright.planner.cost.sends import send_s
+from shardwright.planner.cost.sharing import shared_rows
 from shardwright.planner.cost.stages import by_chunk
 from shardwright.planner.estimation import estimate
 from shardwright.planner.plans import ALL_LAYERS, Degrees

@@ -7,8 +7,9 @@ import numpy as np
 
 from shardwright.models.catalog import load_model
 from shardwright.models.transformer import build_graph
+from shardwright.planner.cost.context import make_context
 from shardwright.planner.cost.network import network_of
-from shardwright.planner.cost.pricing import make_context, price
+from shardwright.planner.cost.pricing import price
 from shardwright.planner.cost.stages import Split, even_chunks, fold
 from shardwright.planner.offloading import offload_of
 from shardwright.planner.plans import ALL_LAYERS, PlanBatch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import stage_problems as problems
 
-from shardwright.planner.cost.pricing import tied_s
+from shardwright.planner.cost.sends import tied_s
 from shardwright.planner.search.stages.candidate import best_division
 
 

@@ -27,7 +27,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwright.planner.cost.pricing import FOLDED, Context, tied_s
+from shardwright.planner.cost.context import Context
+from shardwright.planner.cost.sends import FOLDED, tied_s
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.search.stages.layers import Layers, alive_of, layers_of

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwright.planner.cost.pricing import FOLDED, Context, price
+from shardwright.planner.cost.context import Context
+from shardwright.planner.cost.pricing import price
+from shardwright.planner.cost.sends import FOLDED
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.registry import SCHEDULE_IDS

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwright.planner.cost.pricing import FOLDED, price
+from shardwright.planner.cost.pricing import price
+from shardwright.planner.cost.sends import FOLDED
 from shardwright.planner.cost.stages import Split, SplitTable, fold
 from shardwright.planner.description import Record
 from shardwright.planner.plans import FloatArray, PlanBatch

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from shardwright.planner.cost.pricing import Context, loads, memory_of
+from shardwright.planner.cost.context import Context
+from shardwright.planner.cost.pricing import loads, memory_of
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.plans import ALL_LAYERS, BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.registry import SCHEDULES

@@ -16,9 +16,11 @@ from itertools import product
 
 import numpy as np
 
+from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.pipelines import Passes, hidden_exchange, passes
-from shardwright.planner.cost.pricing import FOLDED, Context, loads, memory_of, send_s
+from shardwright.planner.cost.pricing import loads, memory_of
+from shardwright.planner.cost.sends import FOLDED, send_s
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.cost.work import stage_work
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from shardwright.planner.cost.pricing import Context
+from shardwright.planner.cost.context import Context
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.search.scan import Scan
 from shardwright.planner.search.stages.clock import ENDLESS, Clock

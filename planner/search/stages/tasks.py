@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.memory import FULL
-from shardwright.planner.cost.pricing import Context, price, tied_s
+from shardwright.planner.cost.pricing import price
+from shardwright.planner.cost.sends import tied_s
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.plans import ALL_LAYERS, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.shape import Shape
