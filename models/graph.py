@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from shardwright.documents import digest
 from shardwright.models.operators import (
     CLAMP,
+    CONVOLVE,
+    GATED_NORM,
     SCALE,
     AttentionShape,
     GemmShape,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAMP",
+    "CONVOLVE",
+    "GATED_NORM",
     "SCALE",
     "AttentionShape",
     "Convention",

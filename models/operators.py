@@ -196,7 +196,7 @@ class ScanShape:
         return heads * (3 * state + 2 * depth) if self.method == "delta" else heads * (state + depth)
 
 
-CLAMP, SCALE = "clamp", "scale"
+CLAMP, SCALE, CONVOLVE, GATED_NORM = "clamp", "scale", "convolve", "gated-norm"
 """What an operator may do beside what its kind usually does (`Operator.beside`)."""
 
 
@@ -239,7 +239,8 @@ class Operator:
         read_whole: (tensor, dim) of inputs that are read whole in a dim, whichever part of it is written (keys and values).
         normalised: dims that can be divided if statistics are reduced.
         summed: dims that are added up beside those of a product: a mean over places, the loss of a batch.
-        beside: what the usual kernel of the operator does not do: `CLAMP` its inputs, `SCALE` its outputs.
+        beside: what the usual kernel of the operator does not do: `CLAMP` its inputs, `SCALE` its outputs, `CONVOLVE` over the
+            sequence, be the `GATED_NORM` of Mamba-2.
 
     How an operator can be divided among ranks follows from its dims alone: a dim that is written is divided freely, one that
     a product sums over, or that a table is looked up in, leaves partial sums; the last four attributes say more.

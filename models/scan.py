@@ -20,7 +20,7 @@ delta rule), arXiv 2501.08313 (lightning attention).
 from __future__ import annotations
 
 from shardwright.models.dims import TOKENS
-from shardwright.models.graph import GemmShape, Normalised, Operator, OperatorKind, ScanShape, TensorSpec
+from shardwright.models.graph import CONVOLVE, GATED_NORM, GemmShape, Normalised, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.parts import FP32, activation, hidden, optional, parameter
 from shardwright.models.spec import ScanSpec
 
@@ -120,6 +120,7 @@ def _convolution(scan: ScanSpec, raw: tuple[TensorSpec, ...], ready: tuple[Tenso
         parameters=optional(scan.conv > 0, *taps) + optional(scan.conv > 0 and scan.conv_bias, *biases),
         saved=raw,
         whole=("seq", "scan_conv") if scan.conv else (),
+        beside=(CONVOLVE,) if scan.conv else (),
     )
 
 
@@ -168,6 +169,7 @@ def _gate(scan: ScanSpec) -> Operator:
         parameters=optional(bool(over), parameter("scan_norm_weight", *over)),
         saved=(OUT, GATE, *optional(bool(over), stats)),
         normalised=Normalised(dims=over) if over else None,
+        beside=(GATED_NORM,) if scan.kind == "mamba2" else (),
     )
 
 

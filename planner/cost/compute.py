@@ -8,8 +8,10 @@
                  the result and of the gradients of query, key and value, which stand in another order; windows that are chunks
                  are sequences of their own, and so are packed documents (fused only: L tokens each)
     scan         passes over operands, output and chunk states, and its FLOPs at the rate of batched products of one chunk
-                 (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times
-    elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward
+                 (chunk x head_dim x state); a selective scan has no products and runs on vector units; backward 3 times;
+                 passes and products of a state-space scan as `cost.scans` has them, those of a delta rule no faster
+    elementwise  bytes of inputs and outputs forward; gradients of both and what was saved backward; of convolutions and
+                 gated norms no faster than multiprocessors move them (`cost.scans`)
     loss         the stack's bytes a logit (its first input)
     in pieces    head and loss of fewer tokens, forward and backward at once, so many times (`cost.losses`)
     view         nothing: slices and broadcasts of a layer read from a graph
@@ -28,11 +30,19 @@ from shardwright.hardware.device import Device
 from shardwright.hardware.kernels import DeviceRates, KernelFit, attention_s, gemm_s, memory_bound_s, precision_rates
 from shardwright.hardware.site_factors import AS_MODELLED, SiteFactors
 from shardwright.models.dtypes import Precision
-from shardwright.models.graph import AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
+from shardwright.models.graph import CONVOLVE, AttentionShape, GemmShape, Operator, OperatorKind, ScanShape, TensorSpec
 from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.cost.experts import added_bytes, further_starts
 from shardwright.planner.cost.losses import touches_logits
+from shardwright.planner.cost.scans import (
+    CHUNK_BACKWARD,
+    CHUNK_FLOPS_PER_S_PER_SM,
+    CONVOLVED_AGAIN,
+    STAGED_BYTES_PER_S_PER_SM,
+    scan_bytes,
+    staged,
+)
 from shardwright.planner.cost.scores import score_bytes
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
@@ -44,6 +54,10 @@ CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
 
 SCORE_WIDTH = 2.0
 """Bytes of an activation where stacks count traffic a score; wider ones move as much more."""
+
+IN_CHUNKS = frozenset({"state-space", "delta"})
+"""Scans whose kernels go chunk by chunk, products between passes over scores; those of lightning attention are taken to run as
+products do."""
 
 EAGER_BYTES_PER_S_PER_SM: Mapping[str, float] = {"ampere": 12.4e9, "hopper": 15.9e9}
 EAGER_OTHERWISE = 14e9
@@ -74,6 +88,8 @@ class Machine:
         plain: rates of products kept in 16 bits (head, router) and of everything else.
         site: what measured steps say of kernels and host.
         eager_bytes_per_s: what score passes that are run operator by operator move at most.
+        chunk_flops_per_s: FLOP/s of scans in chunks at most; infinite where nothing but matrix units is known to bound them.
+        staged_bytes_per_s: what convolutions over the sequence and gated norms move at most.
         packing: of documents into sequences; None: a sequence is one document, or scores across documents are computed.
     """
 
@@ -83,6 +99,8 @@ class Machine:
     precision: Precision
     stack: StackProfile
     eager_bytes_per_s: float
+    chunk_flops_per_s: float
+    staged_bytes_per_s: float
     site: SiteFactors = AS_MODELLED
     packing: Packing | None = None
 
@@ -117,13 +135,16 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
     products = precision_rates(fit, plain, precision.id)
     lengths = problem.job.lengths
     packing = lengths.packing() if lengths is not None and problem.stack.fused_attention else None
+    multiprocessors = device.sm_count or fit.gemm.sm_count
     return Machine(
         fit=fit,
         products=products,
         plain=plain,
         precision=precision,
         stack=problem.stack,
-        eager_bytes_per_s=EAGER_BYTES_PER_S_PER_SM.get(device.arch, EAGER_OTHERWISE) * (device.sm_count or fit.gemm.sm_count),
+        eager_bytes_per_s=EAGER_BYTES_PER_S_PER_SM.get(device.arch, EAGER_OTHERWISE) * multiprocessors,
+        chunk_flops_per_s=CHUNK_FLOPS_PER_S_PER_SM.get(device.arch, np.inf) * multiprocessors,
+        staged_bytes_per_s=STAGED_BYTES_PER_S_PER_SM * multiprocessors,
         site=problem.site,
         packing=packing,
     )
@@ -311,7 +332,7 @@ def _operator_by_operator(machine: Machine) -> Machine:
 
 
 def _scan(operator: Operator, shape: ScanShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    """A recurrence over the sequence: its streams, and its FLOPs as products of one chunk or on vector units."""
+    """A recurrence over the sequence: its streams, and its FLOPs as products of chunks or on vector units."""
     streams, fit, rates = _elementwise(operator, sizes, machine), machine.fit, machine.plain
     names = (shape.heads, shape.groups, shape.head_dim, shape.state)
     local = {name: sizes.dim(name, beside_tensor=True) for name in names}
@@ -324,9 +345,13 @@ def _scan(operator: Operator, shape: ScanShape, sizes: LocalSizes, machine: Mach
         groups = np.maximum(local[shape.heads] * tokens / chunk, 1.0)
         one = 2.0 * groups * chunk * local[shape.head_dim] * local[shape.state]
         products = flops / one * gemm_s(fit, rates, chunk, local[shape.head_dim], local[shape.state], groups)
+    chunks = flops / machine.chunk_flops_per_s if shape.method in IN_CHUNKS else 0.0
+    if shape.method == "state-space":
+        streams = _moved(machine, *scan_bytes(shape, local, tokens, chunk))
+        products = products * np.isinf(machine.chunk_flops_per_s)
     return OperatorTime(
-        forward_s=streams.forward_s + products,
-        backward_s=streams.backward_s + SCAN_BACKWARD * products,
+        forward_s=streams.forward_s + np.maximum(products, chunks),
+        backward_s=streams.backward_s + np.maximum(SCAN_BACKWARD * products, CHUNK_BACKWARD * chunks),
         hbm_bytes=streams.hbm_bytes,
     )
 
@@ -337,7 +362,11 @@ def _elementwise(operator: Operator, sizes: LocalSizes, machine: Machine) -> Ope
 
     factor = machine.stack.elementwise_factor
     through = total(operator.inputs) + total(operator.outputs)
-    return _moved(machine, factor * through, factor * (through + total(operator.saved)))
+    again = CONVOLVED_AGAIN * through if CONVOLVE in operator.beside else 0.0
+    forward, backward = factor * through, factor * (through + total(operator.saved)) + again
+    moved = _moved(machine, forward, backward)
+    slowly = [way * each / machine.staged_bytes_per_s for way, each in zip(staged(operator), (forward, backward), strict=True)]
+    return replace(moved, forward_s=np.maximum(moved.forward_s, slowly[0]), backward_s=np.maximum(moved.backward_s, slowly[1]))
 
 
 def _moved(machine: Machine, forward_bytes: FloatArray, backward_bytes: FloatArray) -> OperatorTime:
