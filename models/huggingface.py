@@ -24,6 +24,9 @@ from shardwright.models.spec import ModelSpec
 # Step sizes of scans are published as [0.0, Infinity], which is no JSON; they change nothing here.
 _UNBOUNDED = re.compile(r'("(?:time_step_limit|mamba_dt_limit)"\s*:\s*\[[^\[\]"]{0,200})\bInfinity\b')
 
+# Vision models whose text fields stand at the top, as published; files that transformers wrote later nest them.
+BESIDE_VISION: Mapping[str, str] = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}
+
 # Where an error about a field of the spec stands in the file.
 FILE_KEYS: Mapping[str, str] = {
     "kv_heads": "num_key_value_heads",
@@ -92,11 +95,15 @@ def _key_of(fields: Fields, where: str) -> str:
 
 
 def _is_wrapper(fields: Fields) -> bool:
-    return "text_config" in fields.data and fields.word("", "model_type") not in BY_TYPE
+    kind = fields.word("", "model_type")
+    return kind not in BY_TYPE and ("text_config" in fields.data or kind in BESIDE_VISION)
 
 
 def _text_tower(outer: Fields) -> Fields:
-    """The nested fields; whether embeddings are tied may stand outside."""
+    """The fields of the text tower: those nested, where whether embeddings are tied may stand outside, or all but vision's."""
+    if "text_config" not in outer.data:
+        text = {key: value for key, value in outer.data.items() if not key.startswith("vision_") and key != "architectures"}
+        return replace(outer, data=text | {"model_type": BESIDE_VISION[str(outer.data["model_type"])]})
     inner = outer.inner("text_config")
     tied = {key: outer.data[key] for key in ("tie_word_embeddings",) if key in outer.data}
     return replace(inner, data={**tied, **inner.data})
@@ -134,10 +141,11 @@ def _family(fields: Fields) -> Family:
 
 
 def _unknown(fields: Fields, key: str, value: str) -> UnsupportedError:
-    known = BY_TYPE if key == "model_type" else BY_ARCHITECTURE
-    return UnsupportedError(
-        f"the architecture {shown(value)} is not modelled", where=fields.prefix + key, hint="known: " + ", ".join(sorted(known))
-    )
+    known = sorted(BY_TYPE if key == "model_type" else BY_ARCHITECTURE)
+    spelled = next((name for name in known if name.lower() == value.lower()), None)
+    described = "describe it by a model YAML (`shardwright schema model`); known: " + ", ".join(known)
+    hint = (f"did you mean {spelled}? else " if spelled else "") + described
+    return UnsupportedError(f"the architecture {shown(value)} is not modelled", where=fields.prefix + key, hint=hint)
 
 
 def _unknown_before(content: str, source: str) -> UnsupportedError | None:

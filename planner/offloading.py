@@ -98,27 +98,19 @@ def offload_of(given: Offload | str | Mapping[str, Any] | None, where: str = WHE
     if not isinstance(given, str):
         return Offload(**{part: _checked(part, given[part], where) for part in PARTS})
     made: dict[str, float] = {}
-    for word in (word.strip() for word in given.replace("+", ",").split(",")):
-        if word == "none":
-            _alone(given, where)
-            continue
+    words = [word.strip() for word in given.replace("+", ",").split(",")]
+    if set(words) == {"none"}:
+        return Offload()
+    for word in words:
         name, separator, fraction = (text.strip() for text in word.partition("="))
+        if name == "none":
+            raise ConflictError(f"none and something in {given[:60]!r}", where=where, hint="give none, or the parts alone")
         if name not in PARTS:
             raise unknown_name("part to offload", name, (*PARTS, "none"), where=where)
         if name in made:
             raise ConflictError(f"{name} is stated twice in {given!r}", where=where, hint="keep one of the two")
         made[name] = _number(name, fraction, where) if separator else 1.0
     return Offload(**made)
-
-
-def _alone(given: str, where: str) -> None:
-    """That `none` is all that is stated.
-
-    Raises:
-        ConflictError: it stands beside parts.
-    """
-    if given.strip() != "none":
-        raise ConflictError(f"none and something in {given[:60]!r}", where=where, hint="give none, or the parts alone")
 
 
 def _number(name: str, text: str, where: str) -> float:

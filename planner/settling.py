@@ -198,14 +198,14 @@ def _moe_dispatcher(problem: Problem, degrees: Degrees) -> int:
 
 def _without_effect(problem: Problem, degrees: Degrees) -> list[str]:
     """Switches that were stated and change nothing here; those at their neutral value are no switches."""
-    routed, neutral = problem.graph.spec.moe is not None, MOE_DISPATCHERS[ALL_TO_ALL]
-    idle = []
-    if degrees.moe_dispatcher not in {None, neutral} and (degrees.ep == 1 or not routed):
-        idle.append((f"--moe-dispatcher {degrees.moe_dispatcher}", "with ep 1" if routed else "without experts"))
+    routed, apart, neutral = problem.graph.spec.moe is not None, degrees.ep > 1, MOE_DISPATCHERS[ALL_TO_ALL]
+    alone, idle = "with ep 1" if routed else "without experts", []
+    if degrees.moe_dispatcher not in {None, neutral} and not (apart and routed):
+        idle.append((f"--moe-dispatcher {degrees.moe_dispatcher}", alone))
     if degrees.cp_comm not in {None, CP_COMM_KINDS[RING]} and degrees.cp == 1:
         idle.append((f"--cp-comm {degrees.cp_comm}", "with cp 1"))
-    if problem.stack.moe_load_imbalance != 1 and not routed:
-        idle.append((f"--routing-skew {problem.stack.moe_load_imbalance:g}", "without experts"))
+    if problem.stack.moe_load_imbalance != 1 and not (apart and routed):
+        idle.append((f"--routing-skew {problem.stack.moe_load_imbalance:g}", alone))
     return [f"{option} has no effect {why}" for option, why in idle]
 
 

@@ -333,14 +333,36 @@ def test_files_that_are_no_text(tmp_path: Path, raw: bytes, word: str):
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("text", ['{"a": 1, "b": "tex', '{"a": 1, "b', '{"a": 1,', '{"a": [1, 2', '{"a"', '{"a": '])
+def test_json_that_ends_early_is_told_from_other_dialects(text: str):
+    with pytest.raises(DamagedFileError) as caught:
+        parse_json(text, "m.json")
+    assert caught.value.hint == "was it written to the end?"
+    assert not caught.value.message.endswith("at")
+
+
+@pytest.mark.parametrize("text", ["{'a': 1}", "// note\n{}", '{"a": 1,}', '{"a": 1} {"a": 1}', '{"a": tru}', "<html></html>"])
+def test_what_is_no_json_gets_what_json_takes(text: str):
+    with pytest.raises(DamagedFileError, match="is not JSON") as caught:
+        parse_json(text, "m.json")
+    assert "double quotes, no comments" in caught.value.hint
+
+
+def test_a_number_of_endless_digits_is_told_without_python():
+    with pytest.raises(DamagedFileError, match="more digits than can be read"):
+        parse_json('{"a": ' + "9" * 5000 + "}", "m.json")
+
+
 def test_paths_that_are_no_files(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     for path, word in [
         ("", "folder"),
         ("missing", "no such file"),
         ("pipe", "no regular file"),
         ("loop", "cannot read"),
+        ("nowhere", "a link that leads to no file"),
         ("a\0b", "cannot read"),
     ]:
         with pytest.raises(DamagedFileError, match=word):

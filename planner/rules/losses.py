@@ -19,10 +19,15 @@ def _too_many(c: Columns, f: Facts) -> BoolArray:
     return np.asarray(c["loss_chunks"] > np.where(f.graph.origin is None, tokens, 1))
 
 
+def _tokens(c: Candidate, f: Facts) -> int:
+    """Tokens that a rank has of a micro-batch, at least one where it cannot be divided so far."""
+    return max(1, c["micro_batch"] * f.seq_len // c["cp"])
+
+
 def _message(c: Candidate, f: Facts) -> str:
     if f.graph.origin is not None:
         return f"{f.graph.name} was read from a graph file, whose loss is priced as it stands there, not in {c['loss_chunks']}"
-    return f"{c['loss_chunks']:,} pieces of the {c['micro_batch'] * f.seq_len // c['cp']:,} tokens a rank has of a micro-batch"
+    return f"{c['loss_chunks']:,} pieces of the {_tokens(c, f):,} tokens a rank has of a micro-batch"
 
 
 LOSS_CHUNKS = Rule(
@@ -31,7 +36,7 @@ LOSS_CHUNKS = Rule(
     reads=("cp", "micro_batch", "loss_chunks"),
     broken=_too_many,
     message=_message,
-    remedy=lambda c, f: "use loss_chunks 1",
+    remedy=lambda c, f: f"use loss_chunks {_tokens(c, f) if f.graph.origin is None else 1}",
 )
 
 LOSSES: tuple[Rule, ...] = (LOSS_CHUNKS,)

@@ -10,10 +10,10 @@ Names are imported when they are first used, so that `import shardwright` costs 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers know it; `typing` itself would cost every start some milliseconds
 if TYPE_CHECKING:
+    from typing import Any
+
     from shardwright import errors as errors
     from shardwright.hardware.catalog import load_cluster as load_cluster
     from shardwright.hardware.mesh import DeviceMesh as DeviceMesh
@@ -117,6 +117,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name == "__version__":
         return _version()
     if name == "errors":

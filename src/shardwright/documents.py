@@ -102,7 +102,7 @@ def parse_json(text: str, source: str) -> Document:
     try:
         data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise DamagedFileError(f"{source} is not JSON: {error.msg}", where=f"{source}:{error.lineno}:{error.colno}") from error
+        raise _not_json(error, source) from error
     except RecursionError as error:
         raise DamagedFileError(f"{source} is nested too deeply", where=source) from error
     except _RepeatedKeyError as error:
@@ -114,7 +114,8 @@ def parse_json(text: str, source: str) -> Document:
         error.where = source
         raise
     except ValueError as error:  # integers of more than 4,300 digits
-        raise DamagedFileError(f"{source}: {error}", where=source) from error
+        message = f"{source} holds a number of more digits than can be read"
+        raise DamagedFileError(message, where=source, hint="write a number that can be meant") from error
     return _checked(data, Document(data={}, source=source, text=text))
 
 
@@ -240,7 +241,21 @@ def _line_of_repeated_key(text: str, key: str) -> int | None:
 def _no_file(path: Path) -> str:
     if path.is_dir():
         return "it is a folder"
+    if path.is_symlink() and not path.exists():
+        return "it is a link that leads to no file"
     return "it is no regular file" if path.exists() else "no such file"
+
+
+def _not_json(error: json.JSONDecodeError, source: str) -> DamagedFileError:
+    """Where a text ceases to be JSON, and what is mostly the matter: it ends early, or is another dialect."""
+    reason = error.msg.removesuffix(" at").removesuffix(" starting")
+    early = error.pos >= len(error.doc.rstrip()) or reason == "Unterminated string"
+    dialect = "JSON takes double quotes, no comments, and no comma before a closing bracket"
+    return DamagedFileError(
+        f"{source} is not JSON: {reason}",
+        where=f"{source}:{error.lineno}:{error.colno}",
+        hint="was it written to the end?" if early else dialect,
+    )
 
 
 def _too_large(source: str, size: int, limit: int) -> DamagedFileError:

@@ -3,10 +3,8 @@
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -459,37 +457,3 @@ def test_errors_do_not_steer_the_terminal(shardwright, command):
     assert "\\x1b[31mred" in done.err
     assert not {"\x1b", "\u202e"} & set(done.err)
     assert sum(line.startswith("error:") for line in done.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("wait_s", [0.05, 0.1, 0.15, 0.25])
-def test_ctrl_c_while_modules_are_loaded_shows_no_traceback(wait_s):
-    """The process tells when it has begun; from then on Ctrl-C at any moment ends it quietly."""
-    begun = "import sys, shardwright.__main__ as m; sys.argv[1:] = ['plan', '--help']; print('begun', flush=True); m.main()"
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", begun], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    process.stdout.readline()
-    time.sleep(wait_s)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert process.returncode in {0, 130, -signal.SIGINT}  # the last while Python itself ends: shells show 130
-
-
-def test_ctrl_c_where_nothing_can_be_raised_comes_again():
-    """Python swallows what callbacks of weak references and `__del__` raise; the program stops nevertheless."""
-    begun = (
-        "import os, signal, sys, time\n"
-        "import shardwright.__main__ as m, shardwright.cli as cli\n"
-        "class Callback:\n"
-        "    def __del__(self): os.kill(os.getpid(), signal.SIGINT); [None for _ in range(1000)]\n"
-        "def command():\n"
-        "    Callback()\n"
-        "    time.sleep(30)\n"
-        "cli.main = command\n"
-        "m.main()\n"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-c", begun], env=env, capture_output=True, text=True, timeout=25, check=False)
-    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")

@@ -204,6 +204,31 @@ def test_a_text_tower_is_planned_and_said_so():
         read({**wrapped, "text_config": [1]})
 
 
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl"])
+def test_text_fields_beside_those_of_the_vision_tower_are_planned_alone(kind):
+    """As Qwen publishes them; later transformers nest the text."""
+    vision = {"vision_config": {"depth": 32, "hidden_size": 1280}, "vision_start_token_id": 151652, "vision_token_id": 151654}
+    beside = {**CONFIGS["qwen2"], "model_type": kind, "architectures": ["SomeVlForConditionalGeneration"], **vision}
+    spec = read(beside)
+    assert build_graph(spec).digest == build_graph(read(CONFIGS["qwen2"])).digest
+    assert f"text tower of {kind} only" in spec.notes[0]
+    nested = {"model_type": kind, "text_config": {**CONFIGS["qwen2"], "model_type": f"{kind}_text", "architectures": None}}
+    assert build_graph(read(nested)).digest == build_graph(spec).digest
+    with pytest.raises(InvalidValueError) as wrong:
+        read({**beside, "hidden_size": 0})
+    assert wrong.value.where.endswith("hidden_size")
+
+
+def test_an_unknown_family_is_answered_with_what_can_be_done():
+    with pytest.raises(UnsupportedError) as spelled:
+        read({**CONFIGS["llama"], "model_type": "LLaMA"})
+    assert spelled.value.hint.startswith("did you mean llama? ")
+    with pytest.raises(UnsupportedError) as unknown:
+        read({**CONFIGS["llama"], "model_type": "t5"})
+    assert "model YAML" in unknown.value.hint
+    assert "mistral" in unknown.value.hint
+
+
 def test_the_name_comes_from_the_file():
     assert read(CONFIGS["llama"], "models/My-Llama/config.json").name == "My-Llama"
     assert read(CONFIGS["llama"], "My-Llama.config.json").name == "My-Llama"

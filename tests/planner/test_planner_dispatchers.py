@@ -71,6 +71,9 @@ def test_a_switch_without_effect_is_said():
     assert "--moe-dispatcher deepep has no effect without experts" in dense["warnings"]
     skewed = priced(model="llama3.1-8b", overrides=("stack.moe_load_imbalance=2",))
     assert "--routing-skew 2 has no effect without experts" in skewed["warnings"]
+    skewed = priced(ep=1, overrides=("stack.moe_load_imbalance=2",))
+    assert skewed["predicted"] == priced(ep=1)["predicted"]
+    assert "--routing-skew 2 has no effect with ep 1" in skewed["warnings"]
     assert "--cp-comm a2a has no effect with cp 1" in priced(cp_comm="a2a", ep=1)["warnings"]
     working = priced("deepep", cp_comm="a2a", ep=4, cp=2)
     assert not [said for said in working["warnings"] if "no effect" in said]

@@ -85,7 +85,7 @@ def test_more_pieces_than_tokens_are_refused():
     assert "loss-chunks" not in [v["rule"] for v in priced(SEQ, framework="any")["violations"]]
     (broken,) = (v for v in priced(2 * SEQ, framework="any")["violations"] if v["rule"] == "loss-chunks")
     assert broken["message"] == "16,384 pieces of the 8,192 tokens a rank has of a micro-batch"
-    assert broken["remedy"] == "use loss_chunks 1"
+    assert broken["remedy"] == "use loss_chunks 8192"
 
 
 def test_targets_that_cut_the_loss():

@@ -47,6 +47,7 @@ def test_fractions_come_back_from_their_code(activations, optimizer, parameters)
     ("text", "expected"),
     [
         ("none", Offload()),
+        ("none,none", Offload()),
         ("optimizer", Offload(optimizer=1.0)),
         ("optimizer=1,activations=0.5", Offload(optimizer=1.0, activations=0.5)),
         ("optimizer=1+activations=0.5", Offload(optimizer=1.0, activations=0.5)),
@@ -64,6 +65,7 @@ def test_what_users_type(text, expected):
         ("opt", UnknownNameError, "opt"),
         ("", UnknownNameError, "part to offload"),
         ("none,optimizer", ConflictError, "none and something"),
+        ("none=1", ConflictError, "none and something"),
         ("optimizer+none", ConflictError, "none and something"),
         ("optimizer,optimizer=0.5", ConflictError, "twice"),
         ("optimizer=2", InvalidValueError, "no fraction"),
