@@ -167,10 +167,13 @@ def intervals(record: Record) -> str:
 def ranking(record: Record) -> str:
     """Kendall's tau and regret."""
     rows = [("published runs", record["summary"])]
-    rows += [("plans of one A100 node, 0.2 to 1.3 B parameters (vTrain)", record["single"])] if record["single"] else []
+    rows += [("steps of one A100 node as vTrain composes them, 0.2 to 1.3 B", record["single"])] if record["single"] else []
     return table(
-        ("plans of one job", "runs", "tau", "regret", "median error"),
-        [(name, one["rows"], number(one["tau"]), percent(one["regret"]), percent(one["median"])) for name, one in rows],
+        ("plans of one job", "runs", "jobs", "tau", "regret", "median error"),
+        [
+            (name, one["rows"], one["jobs_ranked"], number(one["tau"]), percent(one["regret"]), percent(one["median"]))
+            for name, one in rows
+        ],
     )
 
 

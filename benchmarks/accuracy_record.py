@@ -31,7 +31,7 @@ PLACE = Path(__file__).parents[1] / "tests" / "validation" / "recorded_accuracy.
 
 FIGURES = (
     "rows", "scored", "skipped", "groups", "median", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused",
-    "tau", "regret", "interval_coverage", "interval_width",
+    "tau", "regret", "jobs_ranked", "interval_coverage", "interval_width",
 )  # fmt: skip
 """What is kept of a SUMMARY."""
 

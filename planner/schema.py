@@ -72,6 +72,7 @@ class ValidationSummary(Record):
     ran_refused: float | None
     tau: float | None
     regret: float | None
+    jobs_ranked: Count = Field(description="jobs of which two plans or more were measured: what tau and regret are means over")
     interval_coverage: float | None = Field(description="share of measured times inside the interval")
     interval_width: float | None = Field(description="mean width of the interval over the predicted time")
     groups: Count = Field(description="source groups averaged")

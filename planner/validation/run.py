@@ -32,6 +32,7 @@ from shardwright.planner.runs.table import RunRow, read_runs
 from shardwright.planner.shown import Shown
 from shardwright.planner.site.shrinkage import interval_share, site_shift
 from shardwright.planner.validation.fits import WORDS, Measured, left_out, note
+from shardwright.planner.validation.jobs import job_of, plan_of
 from shardwright.planner.validation.labels import WAYS, labels_of
 from shardwright.planner.validation.rows import DEFAULT_METER, Estimator, Price, Run, price_run, read_run
 from shardwright.planner.validation.summary import Outcome, broken_down, group_summary, total_summary
@@ -143,7 +144,7 @@ def _estimator() -> Estimator:
 def _checked(row: RunRow, options: PricingOptions, unscored: frozenset[str], estimate: Estimator) -> Checked:
     blank = Outcome(
         source_group=row.source_group,
-        choice=(row.source_group, row.model, row.node, row.gpus, row.global_batch, row.seq_len),
+        choice=None,
         scored=row.source_group not in unscored and not FLAG.search(row.notes),
         ran=row.outcome == "ok",
         measured_gib=row.peak_mem_gib,
@@ -185,6 +186,8 @@ def _refuse_nothing(checked: Sequence[Checked], source: str) -> None:
 def _with_price(outcome: Outcome, run: Run, price: Price) -> Outcome:
     return replace(
         outcome,
+        choice=(outcome.source_group, job_of(run.problem, round(run.problem.job.global_batch * run.scale))),
+        plan=plan_of(run.problem, price.degrees),
         measured_s=run.measured_s,
         predicted_s=price.step_s,
         low_s=price.low_s,

@@ -3,7 +3,8 @@
     group     median, mean, p90 of |error|; bias = median error; over the rows that count       `group_summary`
     total     mean over the groups that count any row, so that large sources do not swamp it     `total_summary`
 
-Rows are ranked within what one user would choose from: same source, model, GPUs, batch and sequence length.
+Plans are ranked within what one user would choose from: the plans of one job (`jobs`). Runs of one plan are one plan, whose
+measured time is their mean, and a job of one plan ranks nothing.
 `oom_called` is the share of out-of-memory runs predicted not to fit, `ran_refused` the share of runs that ran
 and are predicted not to fit, `interval_coverage` the share of measured times inside the printed interval, `interval_width` its
 width over the prediction. `broken_down` sums up the rows of one label (a generation of devices, a precision) the same way.
@@ -12,7 +13,7 @@ width over the prediction. `broken_down` sums up the rows of one label (a genera
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class Outcome:
     Attributes:
         source_group: whose rows it is averaged with.
         choice: what plans it competes with; equal for plans of one job.
+        plan: which of them it is; equal for runs of one plan.
         scored: whether it counts in averages.
         skipped_because: why it was not priced, or None.
         ran: whether the run ran (False: out of memory).
@@ -46,6 +48,7 @@ class Outcome:
     source_group: str
     choice: Hashable
     scored: bool
+    plan: Hashable = None
     skipped_because: str | None = None
     ran: bool = True
     measured_s: float | None = None
@@ -122,7 +125,7 @@ def total_summary(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] = {key: sum(group[key] for group in groups.values()) for key in COUNTED}
     for key in AVERAGED:
         total[key] = mean([group[key] for group in scoring if group[key] is not None])
-    return total | {"groups": len(scoring)}
+    return total | {"jobs_ranked": sum(group["jobs_ranked"] for group in scoring), "groups": len(scoring)}
 
 
 def broken_down(outcomes: Sequence[Outcome], way: str, unscored: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -143,13 +146,23 @@ def broken_down(outcomes: Sequence[Outcome], way: str, unscored: Collection[str]
     }
 
 
-def _ranking(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
-    """Mean tau and regret over the choices with two priced plans or more."""
-    choices: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
+def _ranking(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Mean tau and regret over the jobs of which two plans or more were measured and priced, and the number of these jobs."""
+    jobs: dict[Hashable, dict[Hashable, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for outcome in outcomes:
         if outcome.error is not None and outcome.predicted_s is not None and outcome.measured_s is not None:
-            choices[outcome.choice].append((outcome.predicted_s, outcome.measured_s))
-    pairs = [list(zip(*plans, strict=True)) for plans in choices.values()]
+            jobs[outcome.choice][outcome.plan].append((outcome.predicted_s, outcome.measured_s))
+    pairs = [_means(plans.values()) for plans in jobs.values() if len(plans) > 1]
     taus = [kendall_tau(predicted, measured) for predicted, measured in pairs]
     regrets = [regret(predicted, measured) for predicted, measured in pairs]
-    return {"tau": mean([t for t in taus if t is not None]), "regret": mean([r for r in regrets if r is not None])}
+    return {
+        "tau": mean([t for t in taus if t is not None]),
+        "regret": mean([r for r in regrets if r is not None]),
+        "jobs_ranked": len(pairs),
+    }
+
+
+def _means(plans: Iterable[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
+    """Predicted and measured time of each plan, the mean of its runs."""
+    means = [[sum(times) / len(runs) for times in zip(*runs, strict=True)] for runs in plans]
+    return [predicted for predicted, _ in means], [measured for _, measured in means]

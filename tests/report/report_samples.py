@@ -314,6 +314,7 @@ def summary(**changes: Any) -> dict[str, Any]:
         "ran_refused": 0.0,
         "tau": 0.8,
         "regret": 0.01,
+        "jobs_ranked": 1,
         "interval_coverage": 0.8,
         "interval_width": 0.35,
         "groups": 2,

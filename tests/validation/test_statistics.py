@@ -60,12 +60,12 @@ def test_regret_of_a_perfect_guess_is_zero_and_never_negative(values):
 
 
 def outcome(predicted, measured, **more):
-    fields = {"source_group": "g", "choice": "c", "scored": True, "predicted_s": predicted, "measured_s": measured}
+    fields = {"source_group": "g", "choice": "c", "plan": "p", "scored": True, "predicted_s": predicted, "measured_s": measured}
     return Outcome(**{**fields, "low_s": predicted * 0.9, "high_s": predicted * 1.1, "fits": True, **more})
 
 
 def test_group_summary():
-    rows = [outcome(1.1, 1.0), outcome(1.8, 2.0), outcome(3.3, 3.0, choice="d"), outcome(9.0, 1.0, scored=False)]
+    rows = [outcome(1.1, 1.0), outcome(1.8, 2.0, plan="q"), outcome(3.3, 3.0, choice="d"), outcome(9.0, 1.0, scored=False)]
     rows.append(Outcome(source_group="g", choice="c", scored=False, skipped_because="no shape"))
     rows.append(outcome(1.0, None, ran=False, fits=False))
     rows.append(outcome(1.0, None, measured_gib=10.0, predicted_gib=12.0, fits=False))
@@ -78,7 +78,21 @@ def test_group_summary():
     assert found["ran_refused"] == pytest.approx(1 / 4)
     assert found["tau"] == 1.0
     assert found["regret"] == 0.0
+    assert found["jobs_ranked"] == 1
     assert found["interval_coverage"] == pytest.approx(2 / 3)
+
+
+def test_runs_of_one_plan_are_one_plan():
+    again = [outcome(1.0, measured, plan="fast") for measured in (1.0, 1.4)]
+    found = group_summary([*again, outcome(1.5, 1.1, plan="slow")])
+    assert found["regret"] == pytest.approx(1.2 / 1.1 - 1)
+    assert found["tau"] == -1.0
+    assert group_summary([*again, outcome(1.5, 1.3, plan="slow")])["regret"] == 0.0
+
+
+def test_a_job_of_one_plan_ranks_nothing():
+    found = group_summary([outcome(1.0, 1.0), outcome(1.0, 1.4), outcome(2.0, 2.0, choice="d")])
+    assert (found["tau"], found["regret"], found["jobs_ranked"]) == (None, None, 0)
 
 
 def test_an_out_of_memory_run_has_no_error():

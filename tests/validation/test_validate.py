@@ -24,7 +24,7 @@ from shardwright.planner.validation.run import UNSCORED_GROUPS, validate
 
 SUMMARY = {
     "rows", "scored", "skipped", "median", "mean", "p90", "bias", "memory_median", "memory_p90", "oom_called", "ran_refused",
-    "tau", "regret", "interval_coverage", "interval_width", "groups",
+    "tau", "regret", "jobs_ranked", "interval_coverage", "interval_width", "groups",
 }  # fmt: skip
 ROW = {
     "id", "source_group", "status", "reason", "measured_step_time_s", "predicted_step_time_s", "error", "interval_low_s",
@@ -211,6 +211,11 @@ def test_ranking_is_within_one_job(tmp_path):
     _, _, summary = found(tmp_path, *rows, estimator=estimator)
     assert summary["tau"] == pytest.approx(1 / 3)
     assert summary["regret"] == 0.0
+
+
+def test_runs_again_and_other_arithmetic_rank_nothing(tmp_path):
+    _, _, summary = found(tmp_path, row(step_time_s=1.0), row(step_time_s=1.3), row(step_time_s=0.7, precision="FP8"))
+    assert (summary["tau"], summary["regret"], summary["jobs_ranked"]) == (None, None, 0)
 
 
 def test_the_first_legal_reading_is_priced():
