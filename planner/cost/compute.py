@@ -42,6 +42,7 @@ from shardwright.planner.cost.scans import (
     STAGED_BYTES_PER_S_PER_SM,
     scan_bytes,
     staged,
+    turned_bytes,
 )
 from shardwright.planner.cost.scores import score_bytes
 from shardwright.planner.plans import FloatArray, IntArray
@@ -181,7 +182,7 @@ def _with_added(time: OperatorTime, operator: Operator, sizes: LocalSizes, machi
         n * machine.fit.gemm.start_s for n in further_starts(operator, sizes, machine.stack, machine.precision)
     )
     time = replace(time, forward_s=time.forward_s + forward, backward_s=time.backward_s + backward)
-    added = added_bytes(operator, sizes, machine.stack, machine.precision)
+    added = added_bytes(operator, sizes, machine.stack, machine.precision) or turned_bytes(operator, sizes, machine.stack)
     if added is None:
         return time
     moved = _moved(machine, *added)

@@ -30,7 +30,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from shardwright.models.graph import CONVOLVE, GATED_NORM, Operator, ScanShape
+from shardwright.planner.axes.sharding import LocalSizes
 from shardwright.planner.plans import FloatArray
+from shardwright.planner.stacks import StackProfile
 
 NARROW, WIDE = 2.0, 4.0
 """Bytes of values of 16 bits and in fp32."""
@@ -71,6 +73,9 @@ H100 (tables, gdn_perf of sglang 0.5.14)."""
 CONVOLVED_AGAIN = 1.0
 """Forward passes of the convolution within its backward pass (ssd_combined.py, MambaSplitConv1dScanCombinedFn)."""
 
+TURNED_BYTES = 4.0
+"""Bytes a value of 16 bits that is copied into another order."""
+
 Bytes = tuple[FloatArray, FloatArray]
 
 
@@ -102,3 +107,18 @@ def staged(operator: Operator) -> tuple[bool, bool]:
     """Whether multiprocessors bound what an operator moves, forward and backward."""
     convolves = CONVOLVE in operator.beside
     return convolves, convolves or GATED_NORM in operator.beside
+
+
+def turned_bytes(operator: Operator, sizes: LocalSizes, stack: StackProfile) -> Bytes | None:
+    """Bytes of copies into the order of scans and back, beside the projections around them; None where there are none.
+
+    What the first projection makes is copied, and so is its gradient; of what the last one reads only the values are, as the
+    scan takes its gradient in either order.
+    """
+    if not stack.turns_scans or operator.module != "scan" or operator.name not in {"in_proj", "out_proj"}:
+        return None
+    first = operator.name == "in_proj"
+    values = sum((sizes.elements(t) for t in (operator.outputs if first else operator.inputs)), start=np.zeros(1))
+    several = sizes.product(("batch",), beside_tensor=True) > 1
+    moved = TURNED_BYTES * values * several
+    return moved, moved * first

@@ -66,6 +66,7 @@ class StackProfile:
         fused_experts: False where biases of experts, clamps before their activation and padding of their rows run operator by
             operator.
         fused_rotary_scale: False where a rotation that also scales runs operator by operator.
+        turns_scans: whether scans of several sequences are copied into an order with the sequence within, and back.
         moe_load_imbalance: rows of the busiest expert over the mean of all; 1 where routing is balanced.
         deepep_multiprocessors, hybridep_multiprocessors: multiprocessors that kernels of a dispatcher take while they run.
         moe_host_forward_s, moe_host_backward_s: host synchronisation of one routed layer.
@@ -143,6 +144,7 @@ class StackProfile:
     moe_dispatch_8bit: bool
     fused_experts: bool
     fused_rotary_scale: bool
+    turns_scans: bool
     moe_load_imbalance: float
     deepep_multiprocessors: int
     hybridep_multiprocessors: int
@@ -253,6 +255,7 @@ ADDED: Mapping[str, Any] = {
     "moe_dispatch_8bit": False,
     "fused_experts": True,
     "fused_rotary_scale": True,
+    "turns_scans": False,
     "moe_launch_s": 0.0,
     "moe_product_launch_s": 0.0,
     "deepep_multiprocessors": 20,

@@ -71,6 +71,30 @@ def test_devices_of_other_kinds_run_scans_as_products():
     assert as_products[0] > times_of("scan", "dgx-h100", chunk_flops_per_s=1e20)[0]
 
 
+def added_s(name, stack, micro_batch):
+    """Seconds of a projection beside those of one in a stack that copies nothing, both ways."""
+    problem = build_problem(
+        NANO, "dgx-b200:1", seq_len=4096, global_batch=64, options=PricingOptions(framework="megatron", stack=stack)
+    )
+    machine = machine_of(problem)
+    unit = next(u for u in problem.graph.layer_kinds if any(o.name == name for o in u.operators))
+    row = settle(problem, Degrees(micro_batch=micro_batch, ep=8), None).row
+    keys, _ = unique_keys(PlanBatch.stack([row]), problem.job.seq_len, 1.0)
+    sizes = LocalSizes(unit.dims, keys)
+    with_copies = operator_times(unit.operator(name), sizes, machine)
+    bare = operator_times(unit.operator(name), sizes, replace(machine, stack=replace(machine.stack, turns_scans=False)))
+    rate = machine.plain.memory_bytes_per_s * machine.fit.memory_fraction
+    return [(with_copies.forward_s - bare.forward_s)[0] * rate, (with_copies.backward_s - bare.backward_s)[0] * rate]
+
+
+def test_scans_of_several_sequences_are_turned_round_where_the_sequence_stands_first():
+    """What the projection makes (10,304 values a token) is read and written both ways, what the scan makes (4,096) forward."""
+    assert added_s("in_proj", "megatron-core-2026", 2) == pytest.approx([4 * 10_304 * 2 * 4096] * 2)
+    assert added_s("out_proj", "megatron-core-2026", 2) == pytest.approx([4 * 4096 * 2 * 4096, 0.0], abs=1.0)
+    assert added_s("in_proj", "megatron-core-2026", 1) == [0.0, 0.0]
+    assert added_s("in_proj", "pytorch-fsdp2", 2) == [0.0, 0.0]
+
+
 def test_bytes_of_a_scan_are_those_of_its_kernels():
     """Kernel by kernel: what each reads and writes of 64 heads of 64, 8 groups of 128 and chunks of 256."""
     a, d, g, n, c = 64, 64, 8, 128, 256
