@@ -7,6 +7,15 @@ Scaled formats store scales beside their elements:
     mxfp8           1 + 1 / 32      one E8M0 scale for 32 elements (OCP Microscaling Formats 1.0)
     nvfp4           1/2 + 1 / 16    one E4M3 scale for 16 elements (arXiv 2509.25149)
 
+How the scales of 8-bit operands are found is part of the precision's name, as frameworks name their recipes:
+
+    delayed     one for a tensor, from the largest values of earlier steps    Megatron-LM --fp8-recipe delayed
+    tensor      one for a tensor, from itself (current scaling)               --fp8-recipe tensorwise; torchao tensorwise
+    row         one for a row of each operand of each product                 torchao rowwise, rowwise_with_gw_hp
+    block       one for a tile or a block of it                               --fp8-recipe blockwise, mxfp8
+
+`rowwise_with_gw_hp` makes gradients of weights by products in 16 bits (pytorch/ao, float8/config.py).
+
 Optimiser state per parameter = master copy + moments. Parameters are held in 16 bits in all mixed-precision
 recipes here (fp8 and fp4 are the precision of GEMM inputs), so the master copy is fp32; `state_bytes` drops
 it where the parameter itself is fp32.
@@ -34,6 +43,9 @@ class Precision:
         gemm_input_bytes: bytes per element of a GEMM input, scales included.
         activation_bytes: bytes per element of activations between operators.
         parameter_bytes: bytes per element of the parameter the forward pass reads.
+        scales: how scales of operands are found: delayed, tensor, row or block; empty where there are none.
+        rate: id by which kernel fits know the rate of its products; empty: its own.
+        wide_weight_gradients: whether products that make gradients of weights run in 16 bits.
     """
 
     id: str
@@ -41,6 +53,19 @@ class Precision:
     gemm_input_bytes: float
     activation_bytes: int = 2
     parameter_bytes: int = 2
+    scales: str = ""
+    rate: str = ""
+    wide_weight_gradients: bool = False
+
+    @property
+    def rate_id(self) -> str:
+        """The id of the rate of its products."""
+        return self.rate or self.id
+
+    @property
+    def narrow(self) -> bool:
+        """Whether operands of products are quantised."""
+        return self.gemm_input_bytes < self.activation_bytes
 
     @property
     def whole(self) -> bool:
@@ -87,10 +112,20 @@ def _precisions() -> dict[str, Precision]:
         Precision(id="fp16", compute="fp16", gemm_input_bytes=2.0),
         Precision(id="fp32", compute="fp32", gemm_input_bytes=4.0, activation_bytes=4, parameter_bytes=4),
         Precision(id="tf32", compute="tf32", gemm_input_bytes=4.0, activation_bytes=4, parameter_bytes=4),
-        Precision(id="fp8-tensorwise", compute="fp8", gemm_input_bytes=1.0),
-        Precision(id="fp8-blockwise", compute="fp8", gemm_input_bytes=1.0 + 4.0 / 128.0),
-        Precision(id="mxfp8", compute="fp8", gemm_input_bytes=1.0 + 1.0 / 32.0),
-        Precision(id="nvfp4", compute="fp4", gemm_input_bytes=0.5 + 1.0 / 16.0),
+        Precision(id="fp8-delayed", compute="fp8", gemm_input_bytes=1.0, scales="delayed", rate="fp8-tensorwise"),
+        Precision(id="fp8-tensorwise", compute="fp8", gemm_input_bytes=1.0, scales="tensor"),
+        Precision(id="fp8-rowwise", compute="fp8", gemm_input_bytes=1.0, scales="row", rate="fp8-tensorwise"),
+        Precision(
+            id="fp8-rowwise-gw-hp",
+            compute="fp8",
+            gemm_input_bytes=1.0,
+            scales="row",
+            rate="fp8-tensorwise",
+            wide_weight_gradients=True,
+        ),
+        Precision(id="fp8-blockwise", compute="fp8", gemm_input_bytes=1.0 + 4.0 / 128.0, scales="block"),
+        Precision(id="mxfp8", compute="fp8", gemm_input_bytes=1.0 + 1.0 / 32.0, scales="block"),
+        Precision(id="nvfp4", compute="fp4", gemm_input_bytes=0.5 + 1.0 / 16.0, scales="block"),
     )
     return {record.id: record for record in records}
 

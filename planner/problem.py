@@ -327,7 +327,7 @@ def _assembled(
     kernels = {device.kernels: fits.kernels(load_fit(device.kernels), device.arch, stack) for device in devices}
     for device in devices:
         speedup = kernels[device.kernels].precision_speedup
-        able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops and p.id in speedup]
+        able = [p.id for p in PRECISIONS.values() if p.compute in device.peak_flops and p.rate_id in speedup]
         if job.precision.id not in able:
             raise InvalidValueError(
                 f"{device.id} cannot train in {job.precision.id}", where="--precision", hint="it can do " + ", ".join(able)

@@ -145,6 +145,10 @@ class LocalSizes:
         """Whether regions divided by tensor parallelism read the sequence gathered."""
         return np.asarray(self._keys.sequence_split > 1)
 
+    def sequence_share(self) -> FloatArray:
+        """Share of the sequence that a tensor-parallel rank holds where it is not gathered."""
+        return np.asarray(1.0 / self._keys.sequence_split)
+
     def loss_pieces(self) -> IntArray:
         """Pieces in which the tokens of a micro-batch go through head and loss."""
         return self._keys.loss_chunks

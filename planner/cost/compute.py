@@ -2,8 +2,7 @@
 
     product      forward (m, n, k); backward (m, k, n) for the input's gradient and (k, n, m) for the weight's (a frozen
                  weight has none), whose result is added to fp32 gradients, or written and added by a pass of its own; low
-                 precision adds casts of 3 (forward) and 4 (backward) bytes an element, of which the weight's gradient needs
-                 the transposed copy
+                 precision adds what quantises operands and scales results (`quantising`)
     attention    fused: `hardware.kernels.attention_s`; not fused: two batched products, passes over the scores, and copies of
                  the result and of the gradients of query, key and value, which stand in another order; windows that are chunks
                  are sequences of their own, and so are packed documents (fused only: L tokens each)
@@ -35,6 +34,7 @@ from shardwright.models.lengths import Packing
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.cost.experts import added_bytes, further_starts
 from shardwright.planner.cost.losses import touches_logits
+from shardwright.planner.cost.quantising import ALONE, ONE_LAYOUT, ROW_RATE, Beside, quantised_bytes
 from shardwright.planner.cost.scans import (
     CHUNK_BACKWARD,
     CHUNK_FLOPS_PER_S_PER_SM,
@@ -48,10 +48,6 @@ from shardwright.planner.cost.scores import score_bytes
 from shardwright.planner.plans import FloatArray, IntArray
 from shardwright.planner.problem import Problem
 from shardwright.planner.stacks import StackProfile
-
-CAST_BYTES_FORWARD, CAST_BYTES_BACKWARD = 3.0, 4.0
-"""Traffic of quantising an operand below 16 bits: read 2 and write 1, and a transposed copy backward (Transformer Engine)."""
-
 
 SCORE_WIDTH = 2.0
 """Bytes of an activation where stacks count traffic a score; wider ones move as much more."""
@@ -86,8 +82,10 @@ class Machine:
 
     Attributes:
         products: rates of matrix products in the training precision.
+        forward_products: the same of those of the forward pass.
         plain: rates of products kept in 16 bits (head, router) and of everything else.
         site: what measured steps say of kernels and host.
+        one_layout: whether 8-bit products take operands as they lie.
         eager_bytes_per_s: what score passes that are run operator by operator move at most.
         chunk_flops_per_s: FLOP/s of scans in chunks at most; infinite where nothing but matrix units is known to bound them.
         staged_bytes_per_s: what convolutions over the sequence and gated norms move at most.
@@ -96,9 +94,11 @@ class Machine:
 
     fit: KernelFit
     products: DeviceRates
+    forward_products: DeviceRates
     plain: DeviceRates
     precision: Precision
     stack: StackProfile
+    one_layout: bool
     eager_bytes_per_s: float
     chunk_flops_per_s: float
     staged_bytes_per_s: float
@@ -133,16 +133,19 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
     fit, precision = problem.kernels_of(device), problem.job.precision
     base = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or device.peak_flops[precision.compute]
     plain = DeviceRates(peak_flops=base, memory_bytes_per_s=device.memory_bytes_per_s, sm_count=device.sm_count)
-    products = precision_rates(fit, plain, precision.id)
+    products = precision_rates(fit, plain, precision.rate_id)
+    by_rows = replace(products, peak_flops=products.peak_flops * ROW_RATE)
     lengths = problem.job.lengths
     packing = lengths.packing() if lengths is not None and problem.stack.fused_attention else None
     multiprocessors = device.sm_count or fit.gemm.sm_count
     return Machine(
         fit=fit,
         products=products,
+        forward_products=by_rows if precision.scales == "row" else products,
         plain=plain,
         precision=precision,
         stack=problem.stack,
+        one_layout=device.arch.startswith(ONE_LAYOUT),
         eager_bytes_per_s=EAGER_BYTES_PER_S_PER_SM.get(device.arch, EAGER_OTHERWISE) * multiprocessors,
         chunk_flops_per_s=CHUNK_FLOPS_PER_S_PER_SM.get(device.arch, np.inf) * multiprocessors,
         staged_bytes_per_s=STAGED_BYTES_PER_S_PER_SM * multiprocessors,
@@ -151,12 +154,12 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
     )
 
 
-def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
-    """Time of one operator of a layer on one rank, at this site."""
-    time, factor = _with_added(_modelled(operator, sizes, machine), operator, sizes, machine), machine.site.device
+def operator_times(operator: Operator, sizes: LocalSizes, machine: Machine, around: Beside = ALONE) -> OperatorTime:
+    """Time of one operator of a layer on one rank, at this site; `around` a product stands what quantises with it."""
+    time, factor = _with_added(_modelled(operator, sizes, machine, around), operator, sizes, machine), machine.site.device
     pieces = sizes.loss_pieces()
     if touches_logits(operator) and (pieces > 1).any():
-        time = _in_pieces(time, _modelled(operator, sizes.of_a_loss_piece(), machine), pieces)
+        time = _in_pieces(time, _modelled(operator, sizes.of_a_loss_piece(), machine, around), pieces)
     weight = None if time.weight_s is None else factor * time.weight_s
     return replace(time, forward_s=factor * time.forward_s, backward_s=factor * time.backward_s, weight_s=weight)
 
@@ -194,9 +197,9 @@ def _with_added(time: OperatorTime, operator: Operator, sizes: LocalSizes, machi
     )
 
 
-def _modelled(operator: Operator, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+def _modelled(operator: Operator, sizes: LocalSizes, machine: Machine, around: Beside) -> OperatorTime:
     if operator.gemm is not None:
-        return _product(operator, operator.gemm, sizes, machine)
+        return _product(operator, operator.gemm, sizes, machine, around)
     if operator.attention is not None:
         attend = _fused_attention if machine.stack.fused_attention else _unfused_attention
         return attend(operator.attention, sizes, machine)
@@ -210,35 +213,36 @@ def _modelled(operator: Operator, sizes: LocalSizes, machine: Machine) -> Operat
     return _elementwise(operator, sizes, machine)
 
 
-def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Machine) -> OperatorTime:
+def _product(operator: Operator, gemm: GemmShape, sizes: LocalSizes, machine: Machine, around: Beside) -> OperatorTime:
     split = has_tensor_dim(gemm.k) or any(has_tensor_dim(term) for term in gemm.n)
     groups = sizes.product(gemm.groups, beside_tensor=split)
     m = np.maximum(sizes.product(gemm.m, beside_tensor=split) / groups, 1.0)
     n = sum((sizes.product(term, beside_tensor=split) for term in gemm.n), start=np.zeros(1))
     k = sizes.product(gemm.k, beside_tensor=split)
-    low = machine.precision.gemm_input_bytes < machine.precision.activation_bytes and operator.quantizable
+    precision, fit = machine.precision, machine.fit
+    low, out = precision.narrow and operator.quantizable, precision.activation_bytes
     rates = machine.products if low else machine.whole
-    width = machine.precision.gemm_input_bytes if low else machine.precision.activation_bytes
-    out = machine.precision.activation_bytes
-    fit = machine.fit
-    forward = gemm_s(fit, rates, m, n, k, groups, width, out)
+    width = precision.gemm_input_bytes if low else out
+    forward = gemm_s(fit, machine.forward_products if low else rates, m, n, k, groups, width, out)
     backward = gemm_s(fit, rates, m, k, n, groups, width, out)
     weight, products, accumulated = np.zeros(1), 2, 0.0
     if operator.trains:
         written, added = machine.stack.weight_gradient_bytes, machine.stack.accumulation_bytes
-        weight = gemm_s(fit, rates, n, k, m, groups, width, written)
+        wide = low and precision.wide_weight_gradients
+        weight = gemm_s(fit, machine.whole if wide else rates, n, k, m, groups, out if wide else width, written)
         weight = weight + memory_bound_s(fit, machine.plain, added * groups * k * n)
         products, accumulated = 3, written + added
         if machine.stack.sums_biases and any(not set(p.dims) & set(gemm.k) for p in operator.parameters):
             weight = weight + memory_bound_s(fit, machine.plain, out * groups * m * n)
     moved = groups * (products * width * (m * k + k * n + m * n) + out * m * (n + k) + accumulated * k * n)
     if low:
-        operands = groups * m * (k + n)
-        forward = forward + memory_bound_s(fit, rates, CAST_BYTES_FORWARD * groups * m * k)
-        backward = backward + memory_bound_s(fit, rates, CAST_BYTES_FORWARD * groups * m * n)
-        if operator.trains:
-            weight = weight + memory_bound_s(fit, rates, (CAST_BYTES_BACKWARD - CAST_BYTES_FORWARD) * groups * m * n)
-        moved = moved + operands * CAST_BYTES_BACKWARD
+        elements = (groups * m * k, groups * m * n, groups * k * n)
+        made = quantised_bytes(operator, around, elements, sizes, machine.stack, precision, one_layout=machine.one_layout)
+        forward, backward, weight = (
+            time + memory_bound_s(fit, rates, each)
+            for time, each in ((forward, made.forward), (backward, made.backward), (weight, made.weight))
+        )
+        moved = moved + made.forward + made.backward + made.weight
     return OperatorTime(forward_s=forward, backward_s=backward + weight, hbm_bytes=moved, weight_s=weight)
 
 

@@ -43,17 +43,14 @@ SCALED_KERNELS = 4.0
 """Kernels that quantise a tensor whose one scale is taken from itself: clearing, largest value, scale, cast; else there is one
 (NVIDIA/TransformerEngine, pytorch/csrc/quantizer.cpp)."""
 
-SCALED_FROM_THEMSELVES = frozenset({"fp8-tensorwise"})
-"""Precisions with one scale a tensor, taken from the tensor itself."""
-
 Bytes = tuple[FloatArray, FloatArray]
 
 
 def quantising_kernels(precision: Precision) -> float:
     """Kernels that quantise one tensor; 0 in 16 bits and above."""
-    if precision.gemm_input_bytes >= precision.activation_bytes:
+    if not precision.narrow:
         return 0.0
-    return SCALED_KERNELS if precision.id in SCALED_FROM_THEMSELVES else 1.0
+    return SCALED_KERNELS if precision.scales == "tensor" else 1.0
 
 
 def further_starts(operator: Operator, sizes: LocalSizes, stack: StackProfile, precision: Precision) -> Bytes:
@@ -87,7 +84,7 @@ def _after_products(operator: Operator, sizes: LocalSizes, precision: Precision)
     """Biases of the second product, and padding of what goes into the first and comes out of it."""
     values = sizes.product(operator.outputs[0].dims)
     biased = any(len(parameter.dims) == len(operator.outputs[0].dims) for parameter in operator.parameters)
-    low = precision.gemm_input_bytes < precision.activation_bytes and operator.quantizable
+    low = precision.narrow and operator.quantizable
     rows_in_place = sizes.dispatched_by(HYBRID_EP)
     wide = rows_in_place | sizes.dispatched_by(DEEP_EP)
     forward, backward = (

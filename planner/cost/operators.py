@@ -33,6 +33,7 @@ from shardwright.planner.cost.activations import backward_bytes, logit_names, sa
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.losses import beside_bytes, head_gradient_bytes, touches_logits
 from shardwright.planner.cost.network import Network
+from shardwright.planner.cost.quantising import beside, travels_quantised
 from shardwright.planner.cost.recompute import left_out, shares
 from shardwright.planner.cost.routed import Launches, buffer_bytes, launches_s, sm_share
 from shardwright.planner.cost.scores import further_kernels
@@ -187,7 +188,7 @@ class _Exchange:
 def layer_collectives(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> list[LayerCollective]:
     """All collectives of a unit, axis by axis; operands of products travel quantised where the stack quantises first."""
     activation = float(machine.precision.activation_bytes)
-    narrow = min(machine.precision.gemm_input_bytes / activation, 1.0) if machine.stack.gathers_quantised else 1.0
+    narrow = machine.precision.gemm_input_bytes / activation if travels_quantised(machine.stack, machine.precision) else 1.0
     return [
         replace(c, message_bytes=c.message_bytes * narrow) if c.operand else c
         for axis in AXES
@@ -211,7 +212,9 @@ def exposed_fraction(collective: LayerCollective, keys: OperatorKeys, machine: M
 
 def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Network) -> dict[str, FloatArray]:
     sizes = LocalSizes(unit.dims, keys)
-    times = {o.name: operator_times(o, sizes, machine) for o in unit.operators}
+    times = {
+        o.name: operator_times(o, sizes, machine, beside(unit, o, machine.stack, machine.precision)) for o in unit.operators
+    }
     exchange = _exchange(unit, sizes, keys, machine, network, times)
     forward = _total((t.forward_s for t in times.values()), keys)
     backward = _total((t.backward_s for t in times.values()), keys)

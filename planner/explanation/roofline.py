@@ -21,6 +21,7 @@ from shardwright.models.graph import AttentionShape, GemmShape, LayerGraph, Oper
 from shardwright.planner.axes.sharding import LocalSizes, has_tensor_dim
 from shardwright.planner.cost.compute import Machine, operator_times
 from shardwright.planner.cost.operators import units_of
+from shardwright.planner.cost.quantising import beside
 from shardwright.planner.explanation.saved import Priced, Record
 from shardwright.planner.plans import FloatArray
 
@@ -66,7 +67,7 @@ def slowest(machines: Sequence[Machine]) -> Machine:
 
 
 def _load(unit: LayerGraph, operator: Operator, sizes: LocalSizes, machine: Machine, key: int, runs: float) -> Load:
-    time = operator_times(operator, sizes, machine)
+    time = operator_times(operator, sizes, machine, beside(unit, operator, machine.stack, machine.precision))
     flops = _flops(operator, sizes, machine)
     return Load(
         name=operator.name,

@@ -31,7 +31,7 @@ SPLIT_SETTINGS = frozenset((
 
 _FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-_FP8 = {"delayed": "fp8-tensorwise", "tensorwise": "fp8-tensorwise", "blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
+_FP8 = {"delayed": "fp8-delayed", "tensorwise": "fp8-tensorwise", "blockwise": "fp8-blockwise", "mxfp8": "mxfp8"}
 _OPTIMIZERS = {"adam": "adam", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _MOMENTS = {"fp32": "adam", "bf16": "adam-bf16", "fp16": "adam-bf16", "fp8": "adam-8bit"}
 _BATCH = "give it in the file"

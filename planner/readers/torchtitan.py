@@ -24,6 +24,7 @@ from shardwright.models.graph import ModelGraph
 from shardwright.models.spec import ModelSpec
 from shardwright.models.transformer import build_graph
 from shardwright.planner.emit.torchtitan.flavors import flavors_of, preset_of
+from shardwright.planner.emit.torchtitan.settings import FLOAT8_RECIPES
 from shardwright.planner.offloading import Offload
 from shardwright.planner.plans import Degrees
 from shardwright.planner.readers.configuration import Beside, Configuration, Finding
@@ -42,7 +43,10 @@ _SCHEDULES: Mapping[str, tuple[str, str]] = {
     "zbvzerobubble": ("zb-v", ""),
     "dualpipev": ("dualpipe-v", ""),
 }
-_CONVERTERS = {"float8": "fp8-tensorwise", "mx": "mxfp8"}
+_MX, _FLOAT8 = "mx", "float8"
+_RECIPES = {name: precision for precision, name in FLOAT8_RECIPES.items()}
+_RECIPE_KEYS = ("quantize.linear.float8.recipe_name", "float8.recipe_name")
+"""Where 0.2 and 0.1 keep the recipe; none is tensorwise."""
 _P = "parallelism."
 _SHARD, _LOCAL = _P + "data_parallel_shard_degree", "training.local_batch_size"
 _STAGES = (
@@ -273,8 +277,11 @@ def _recompute(settings: StatedSettings, layers: int, pp: int) -> tuple[str, int
 def _precision(settings: StatedSettings) -> str:
     for word in settings.words("model.converters"):
         kind = word.rsplit(".", 1)[-1]
-        if kind in _CONVERTERS:
-            return _CONVERTERS[kind]
+        if kind == _FLOAT8:
+            key = next((k for k in _RECIPE_KEYS if k in settings), _RECIPE_KEYS[0])
+            return _RECIPES[settings.word(key, tuple(_RECIPES), "tensorwise") or "tensorwise"]
+        if kind == _MX:
+            return "mxfp8"
     return {"bfloat16": "bf16", "float32": "fp32"}[
         settings.word("training.mixed_precision_param", ("bfloat16", "float32"), "bfloat16") or "bfloat16"
     ]
@@ -307,6 +314,7 @@ def _unpriced(settings: StatedSettings, *, accumulated: bool) -> tuple[str, ...]
     said = {
         _P + "enable_async_tensor_parallel": "how much of it is hidden is the stack profile's",
         _P + "pipeline_parallel_schedule_csv": "the schedule of the file is not read",
+        "quantize.linear.float8.enable_fsdp_float8_all_gather": "shards are priced as gathered in 16 bits",
     }
     found = [f"{settings.where(key)}: {text}" for key, text in said.items() if settings.known(key) not in (None, False, "")]
     if settings.text("training.dtype") == "bfloat16":

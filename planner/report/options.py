@@ -124,7 +124,12 @@ Gpus = Annotated[int | None, option(INPUTS, "use the first N GPUs", metavar="N")
 Set = Annotated[list[str] | None, option(INPUTS, "what-if, as cluster.memory_bytes=96e9", "--set", metavar="KEY=VALUE")]
 
 Precision = Annotated[
-    str | None, option(JOB, "bf16 (default) fp16 fp32 tf32 fp8-tensorwise fp8-blockwise mxfp8 nvfp4", metavar="P")
+    str | None,
+    option(
+        JOB,
+        "bf16 (default) fp16 fp32 tf32 fp8-delayed fp8-tensorwise fp8-rowwise fp8-rowwise-gw-hp fp8-blockwise mxfp8 nvfp4",
+        metavar="P",
+    ),
 ]
 Optimizer = Annotated[str | None, option(JOB, "adam (default) adam-bf16 adam-8bit sgd muon adafactor", metavar="O")]
 GradDtype = Annotated[str | None, option(JOB, "fp32 bf16; default: the stack's", metavar="D")]

@@ -61,9 +61,9 @@ def _rule(
 
 
 _PRECISIONS: Mapping[str, tuple[str, ...]] = {
-    "megatron": ("bf16", "fp16", "fp32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"),
-    "megatron-bridge": ("bf16", "fp16", "fp32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"),
-    "torchtitan": ("bf16", "fp32", "fp8-tensorwise", "mxfp8"),
+    "megatron": ("bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"),
+    "megatron-bridge": ("bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"),
+    "torchtitan": ("bf16", "fp32", "fp8-tensorwise", "fp8-rowwise", "fp8-rowwise-gw-hp", "mxfp8"),
     "torchrun": ("bf16", "fp16", "fp32"),
     "deepspeed": ("bf16", "fp16", "fp32"),
 }

@@ -23,7 +23,7 @@ from shardwright.hardware.cluster import Cluster
 from shardwright.hardware.device import Device
 from shardwright.planner.cost.recompute import by_operator
 from shardwright.planner.offloading import Offload
-from shardwright.planner.runs.stack import blanks_of
+from shardwright.planner.runs.stack import blanks_of, fp8_of
 from shardwright.planner.runs.table import RunRow
 from shardwright.planner.stacks import StackProfile
 
@@ -123,14 +123,16 @@ def precision_of(row: RunRow, device: Device, stack: StackProfile) -> tuple[str,
     """
     text = re.sub(r"\s", "", row.precision.upper())
     if not text:
-        chosen = (
-            "fp8-tensorwise" if FP8_PARTS.search(row.notes) and "fp8" in device.peak_flops else _blank_precision(device, stack)
-        )
+        parts = FP8_PARTS.search(row.notes) and "fp8" in device.peak_flops
+        chosen = fp8_of(stack) if parts else _blank_precision(device, stack)
         return chosen, (f"precision={chosen}",)
     starts = (
         ("NVFP4", "nvfp4"), ("FP4", "nvfp4"), ("MXFP8", "mxfp8"), ("FP8-MX", "mxfp8"), ("FP8-SC", "fp8-blockwise"),
-        ("FP8BLOCK", "fp8-blockwise"), ("FP8-BLOCK", "fp8-blockwise"), ("FP8", "fp8-tensorwise"), ("BF16", "bf16"),
-        ("FP16", "fp16"), ("HALF", "fp16"), ("FP32", "fp32"), ("TF32", "tf32"),
+        ("FP8BLOCK", "fp8-blockwise"), ("FP8-BLOCK", "fp8-blockwise"), ("FP8-CS", "fp8-tensorwise"),
+        ("FP8TENSOR", "fp8-tensorwise"), ("FP8-TENSOR", "fp8-tensorwise"), ("FP8-DELAYED", "fp8-delayed"),
+        ("FP8-DS", "fp8-delayed"), ("FP8DELAYED", "fp8-delayed"), ("FP8ROWWISE_WITH_GW_HP", "fp8-rowwise-gw-hp"),
+        ("FP8-ROWWISE-GW-HP", "fp8-rowwise-gw-hp"), ("FP8ROW", "fp8-rowwise"), ("FP8-ROW", "fp8-rowwise"),
+        ("FP8", fp8_of(stack)), ("BF16", "bf16"), ("FP16", "fp16"), ("HALF", "fp16"), ("FP32", "fp32"), ("TF32", "tf32"),
     )  # fmt: skip
     found = next((name for start, name in starts if text.startswith(start)), None)
     found = found or next((name for start, name in starts if start in text), None)
@@ -146,7 +148,7 @@ def _blank_precision(device: Device, stack: StackProfile) -> str:
     if "bf16" not in device.peak_flops or device.arch.lower() == "volta":
         return "fp16"
     recent = device.arch.lower() not in ("ampere", "hopper", "ada") and "fp8" in device.peak_flops
-    return "fp8-tensorwise" if blanks_of(stack).low_precision and recent else "bf16"
+    return fp8_of(stack) if blanks_of(stack).low_precision and recent else "bf16"
 
 
 def data_parallel(row: RunRow) -> int:

@@ -46,6 +46,7 @@ class Blanks:
         vocab: rows of the embedding; None for the model family's.
         precision: precision of its launch scripts, in fp32 where the device lacks it; None for 16 bits.
         by_cost: whether pipeline stages are cut by cost, the head among the blocks.
+        fp8: precision of runs said to be in 8 bits without a recipe; None for the default of the library that quantises.
         low_precision: the newest precision below 16 bits that the device has, where the column is blank.
         shards_to_fit: whether optimizer states are sharded where whole ones do not fit, and the column is blank.
         full_share: share of the layers that are recomputed where full recomputing is named without the count it takes.
@@ -57,6 +58,7 @@ class Blanks:
     seq_len: int | None = None
     vocab: int | None = None
     precision: str | None = None
+    fp8: str | None = None
     low_precision: bool = False
     by_cost: bool = False
     full_share: float = 1.0
@@ -65,7 +67,18 @@ class Blanks:
 
 _BY_SIZE = ((10e9, 4), (100e9, 2), (float("inf"), 1))
 
+_BRIDGE = Blanks(fp8="fp8-tensorwise")
+"""Megatron-Bridge scales by tensors at hand (NVIDIA-NeMo/Megatron-Bridge, mixed_precision.py fp8_recipe; its performance
+recipes are fp8_cs, fp8_mx and nvfp4)."""
+
+DEFAULT_FP8: Mapping[str, str] = {"transformer-engine": "fp8-delayed", "torchao": "fp8-tensorwise"}
+"""Recipe of 8 bits where none is named, by who quantises (NVIDIA/Megatron-LM, --fp8-recipe; Transformer Engine's autocast;
+pytorch/ao, Float8LinearConfig)."""
+
 BLANKS: Mapping[str, Blanks] = {
+    "megatron-core-2025": _BRIDGE,
+    "megatron-core-2026": _BRIDGE,
+    "megatron-core-graphs": _BRIDGE,
     "megatron-2021": Blanks(micro_batch=_BY_SIZE),
     "megatron-2022": Blanks(micro_batch=_BY_SIZE),
     "nemo-launcher": Blanks(recompute="fits", micro_batch=_BY_SIZE, global_batch=2048),
@@ -96,6 +109,11 @@ NO_FLASH = re.compile(r"(\S+) without flash attention")
 def blanks_of(stack: StackProfile) -> Blanks:
     """What stands for blank cells of runs of a stack."""
     return BLANKS.get(stack.id, Blanks())
+
+
+def fp8_of(stack: StackProfile) -> str:
+    """Id of the precision of runs of a stack in 8 bits whose recipe is not named."""
+    return blanks_of(stack).fp8 or DEFAULT_FP8[stack.quantiser]
 
 
 def profile_of(row: RunRow, device: Device) -> tuple[StackProfile, tuple[str, ...]]:

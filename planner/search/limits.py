@@ -30,7 +30,7 @@ def _fastest(problem: Problem, device: Device) -> tuple[float, float]:
     """The greatest rate of any kernel of a device, FLOP/s, and how much slower it runs in training at least."""
     precision, peaks, fit = problem.job.precision, device.peak_flops, problem.kernels_of(device)
     base = peaks.get("bf16", peaks.get("fp16", 0.0))
-    rate = max(peaks[precision.compute], base * max(1.0, fit.precision_speedup.get(precision.id, 1.0)), base)
+    rate = max(peaks[precision.compute], base * max(1.0, fit.precision_speedup.get(precision.rate_id, 1.0)), base)
     return rate, max(1.0, min(fit.sustained_factor, fit.attention_sustained_factor))
 
 

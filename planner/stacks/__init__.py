@@ -50,6 +50,7 @@ class StackProfile:
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
         gathers_quantised: whether inputs of products are quantised before tensor-parallel ranks gather them.
+        quantiser: the library that quantises operands of products: transformer-engine or torchao.
         tp_exposed_unsequenced: the same of the backward pass without sequence parallelism; all of its forward pass is exposed.
         cp_hidden: fraction of the attention time that hides context-parallel exchange.
         p2p_exposed, p2p_exposed_interleaved: fraction of pipeline sends that is not hidden.
@@ -130,6 +131,7 @@ class StackProfile:
     tp_exposed_unsequenced: float
     ep_exposed: float
     gathers_quantised: bool
+    quantiser: str
     cp_hidden: float
     p2p_exposed: float
     p2p_exposed_interleaved: float
@@ -242,6 +244,7 @@ ADDED: Mapping[str, Any] = {
     "softmax_heads_multiple": 1,
     "softmax_most_keys": 1_000_000_000,
     "gathers_quantised": False,
+    "quantiser": "transformer-engine",
     "communicators_beside": 0,
     "communicators_pipelined": 0,
     "master_remainders": False,
@@ -281,6 +284,7 @@ WORDS: Mapping[str, tuple[Any, ...]] = {
     "framework": ("megatron", "torchtitan", "pytorch", "deepspeed"),
     "attention_backend": ("unfused", "table", "cudnn", "fa1", "fa2", "fa3", "fa4", "triton", "fp8"),
     "fsdp_gathers_per_step": ("step", "micro-batch"),
+    "quantiser": ("transformer-engine", "torchao"),
     "flops_convention": ("full", "causal"),
     "moe_dispatcher": MOE_DISPATCHERS,
     "zero_stage": (0, 1, 2, 3),

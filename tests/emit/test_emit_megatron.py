@@ -72,6 +72,13 @@ def test_latent_attention_and_group_limited_routing(tmp_path: Path) -> None:
     assert "num-query-groups" not in said
 
 
+@pytest.mark.parametrize(
+    ("precision", "recipe"), [("fp8-delayed", "delayed"), ("fp8-tensorwise", "tensorwise"), ("fp8-blockwise", "blockwise")]
+)
+def test_recipes_of_8_bits_are_named(tmp_path: Path, precision: str, recipe: str) -> None:
+    assert words(tmp_path / "a", precision=precision)["fp8-recipe"] == recipe
+
+
 @pytest.mark.parametrize("precision", ["fp8-blockwise", "nvfp4"])
 def test_precisions_need_a_release_that_has_them(tmp_path: Path, precision: str) -> None:
     cluster = "dgx-b200:4" if precision == "nvfp4" else "dgx-h100:4"

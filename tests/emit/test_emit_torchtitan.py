@@ -126,7 +126,29 @@ def test_old_releases_and_odd_precisions_are_refused(tmp_path: Path) -> None:
         files(tmp_path / "a", "0.1")
     with pytest.raises(UnsupportedError, match="fp8-tensorwise"):
         files(tmp_path / "b", "main", precision="fp8-tensorwise")
-    assert toml(tmp_path / "c", precision="fp8-tensorwise")["model"]["converters"] == ["quantize.linear.float8"]
+    with pytest.raises(UnsupportedError, match="experts in 16 bits"):
+        files(tmp_path / "c", "main", precision="fp8-rowwise", model="qwen3-30b-a3b")
+
+
+@pytest.mark.parametrize(
+    ("precision", "recipe"),
+    [("fp8-tensorwise", "tensorwise"), ("fp8-rowwise", "rowwise"), ("fp8-rowwise-gw-hp", "rowwise_with_gw_hp")],
+)
+def test_recipes_of_8_bits_have_the_names_of_torchao(tmp_path: Path, precision: str, recipe: str) -> None:
+    made = toml(tmp_path / "toml", precision=precision)
+    assert made["model"]["converters"] == ["quantize.linear.float8"]
+    assert made["quantize"]["linear"]["float8"] == {"recipe_name": recipe, "filter_fqns": ["output", "router.gate"]}
+
+
+@pytest.mark.parametrize("version", ["0.3", "main"])
+@pytest.mark.parametrize(("precision", "recipe"), [("fp8-rowwise", "rowwise"), ("fp8-rowwise-gw-hp", "rowwise_with_gw_hp")])
+def test_modules_convert_linear_layers_but_the_head(tmp_path: Path, version: str, precision: str, recipe: str) -> None:
+    tree = ast.parse(files(tmp_path / "made", version, precision=precision)["shardwright_plan.py"])
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "Float8LinearConverter.Config"]
+    assert [{k.arg: ast.literal_eval(k.value) for k in call.keywords} for call in calls] == [
+        {"recipe_name": recipe, "filter_fqns": ["lm_head"], "model_compile_enabled": True}
+    ]
+    assert "Float8" not in files(tmp_path / "plain", version)["shardwright_plan.py"]
 
 
 LOOPED = {"tp": 2, "pp": 2, "vpp": 2, "layers_per_stage": (7, 9, 9, 7), "micro_batch": 2, "recompute": "full"}

@@ -44,7 +44,8 @@ def test_sequences_longer_than_published_are_noted():
 
 
 def test_precisions():
-    assert set(PRECISIONS) == {"bf16", "fp16", "fp32", "tf32", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4"}
+    low = {"fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-rowwise-gw-hp", "fp8-blockwise", "mxfp8", "nvfp4"}
+    assert set(PRECISIONS) == {"bf16", "fp16", "fp32", "tf32", *low}
     assert {p.compute for p in PRECISIONS.values()} == {"bf16", "fp16", "fp32", "tf32", "fp8", "fp4"}
     wide = {"fp32", "tf32"}  # tf32 rounds inside the product: every byte stays fp32's
     assert all(p.activation_bytes == p.parameter_bytes == (4 if p.id in wide else 2) for p in PRECISIONS.values())

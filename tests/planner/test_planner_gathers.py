@@ -32,10 +32,10 @@ def test_operands_travel_in_their_own_bytes_and_sums_in_16_bits(precision, bytes
     assert messages(record, "reduce_scatter") == [pytest.approx(whole * 2.0)]
 
 
-def test_casting_first_saves_exchange_alone():
+def test_casting_first_saves_exchange_and_casts_of_gathered_operands():
     first, later = priced("fp8-tensorwise"), priced("fp8-tensorwise", overrides=("stack.gathers_quantised=false",))
     assert first["time"]["exposed_tp_s"] < 0.9 * later["time"]["exposed_tp_s"]
-    assert first["time"]["compute_s"] == later["time"]["compute_s"]
+    assert first["time"]["compute_s"] < later["time"]["compute_s"]
     assert min(messages(later, "all_gather")) == pytest.approx(SEQ * HIDDEN * 2.0)
 
 
@@ -46,6 +46,13 @@ def test_what_adapters_read_travels_in_16_bits():
     assert pytest.approx(SEQ * HIDDEN * 1.0) in gathers, "the frozen product is quantised all the same"
 
 
-def test_stacks_that_redistribute_in_16_bits_gather_in_16_bits():
-    record = priced("fp8-tensorwise", framework="torchtitan")
-    assert messages(record, "all_gather") == [pytest.approx(SEQ * HIDDEN * 2.0)]
+@pytest.mark.parametrize(
+    ("framework", "precision", "bytes_an_element"),
+    [
+        ("pytorch", "fp8-tensorwise", 2.0), ("torchtitan", "fp8-tensorwise", 1.0), ("torchtitan", "fp8-rowwise", 2.0),
+        ("torchtitan", "fp8-rowwise-gw-hp", 2.0), ("megatron", "fp8-delayed", 1.0),
+    ],
+)  # fmt: skip
+def test_gathers_are_as_narrow_as_library_and_recipe_allow(framework, precision, bytes_an_element):
+    record = priced(precision, framework=framework)
+    assert min(messages(record, "all_gather")) == pytest.approx(SEQ * HIDDEN * bytes_an_element)

@@ -53,7 +53,7 @@ def test_biases_are_added_in_fp32_where_probabilities_are():
     assert added("expert_up") is None
 
 
-@pytest.mark.parametrize(("precision", "quantising"), [("bf16", 0), ("mxfp8", 1), ("fp8-tensorwise", 4)])
+@pytest.mark.parametrize(("precision", "quantising"), [("bf16", 0), ("mxfp8", 1), ("fp8-delayed", 1), ("fp8-tensorwise", 4)])
 def test_experts_one_by_one_start_kernels_one_by_one(precision, quantising):
     unit = load_model("gpt-oss-120b").layer_kinds[0]
     sizes, further = LocalSizes(unit.dims, keys_for("alltoall")), 128 // EP - 1

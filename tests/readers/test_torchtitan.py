@@ -160,9 +160,15 @@ def test_gradients_apart_are_lost_where_shards_are_made_again(priced, schedule: 
     assert ("torch-split-backward" in {one["rule"] for one in record["violations"]}) is lost
 
 
+FLOAT8 = {"tensorwise": "fp8-tensorwise", "rowwise": "fp8-rowwise", "rowwise_with_gw_hp": "fp8-rowwise-gw-hp"}
+
+
 def test_precision_and_stack(priced) -> None:
     text = set_in(LLAMA, "model", 'converters = ["quantize.linear.float8"]')
     assert priced(text)["inputs"]["training"]["precision"] == "fp8-tensorwise"
+    for name, precision in FLOAT8.items():
+        recipe = f'\n[quantize.linear.float8]\nrecipe_name = "{name}"\n'
+        assert priced(text + recipe)["inputs"]["training"]["precision"] == precision
     assert priced(set_in(LLAMA, "compile", "enable = false"))["inputs"]["stack"] == "torchtitan-eager"
     chosen = priced(LLAMA, options=PricingOptions(stack="torchtitan-eager"))
     assert chosen["inputs"]["stack"] == "torchtitan-eager"

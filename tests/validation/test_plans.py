@@ -48,20 +48,29 @@ def test_unknown_nodes_and_blank_gpus():
 @pytest.mark.parametrize(
     ("text", "precision"),
     [
-        ("BF16", "bf16"), ("BF16 (pure)", "bf16"), ("FP16", "fp16"), ("FP8", "fp8-tensorwise"), ("FP8-CS", "fp8-tensorwise"),
+        ("BF16", "bf16"), ("BF16 (pure)", "bf16"), ("FP16", "fp16"), ("FP8", "fp8-delayed"), ("FP8-CS", "fp8-tensorwise"),
         ("FP8-MX", "mxfp8"), ("MXFP8", "mxfp8"), ("NVFP4 (+FP8 attn where configured)", "nvfp4"),
-        ("fp8 rowwise", "fp8-tensorwise"), ("Transformer Engine FP8", "fp8-tensorwise"), ("mixed bf16", "bf16"),
-        ('FP16/BF16 mixed ("half precision")', "fp16"), ("FP8(float8 linear)+BF16", "fp8-tensorwise"), ("FP32", "fp32"),
+        ("fp8 rowwise", "fp8-rowwise"), ("FP8 tensorwise", "fp8-tensorwise"),
+        ("Transformer Engine FP8", "fp8-delayed"), ("mixed bf16", "bf16"), ("fp8-rowwise-gw-hp", "fp8-rowwise-gw-hp"),
+        ('FP16/BF16 mixed ("half precision")', "fp16"), ("FP8(float8 linear)+BF16", "fp8-delayed"), ("FP32", "fp32"),
     ],
 )  # fmt: skip
 def test_precision_words(text, precision):
     assert precision_of(row(precision=text), H100, CORE) == (precision, ())
 
 
+@pytest.mark.parametrize(
+    ("stack", "precision"),
+    [("megatron-core", "fp8-delayed"), ("megatron-core-2026", "fp8-tensorwise"), ("torchtitan", "fp8-tensorwise")],
+)
+def test_8_bits_without_a_recipe_are_scaled_as_the_stack_does(stack, precision):
+    assert precision_of(row(precision="FP8"), H100, load_stack(stack)) == (precision, ())
+
+
 def test_blank_precision_is_named():
     assert precision_of(row(precision=""), H100, CORE) == ("bf16", ("precision=bf16",))
     assert precision_of(row(precision=""), V100, CORE)[0] == "fp16"
-    assert precision_of(row(precision=""), B200, load_stack("mlperf-nemo"))[0] == "fp8-tensorwise"
+    assert precision_of(row(precision=""), B200, load_stack("mlperf-nemo"))[0] == "fp8-delayed"
     assert precision_of(row(precision=""), H100, load_stack("mlperf-nemo"))[0] == "bf16"
     with pytest.raises(UnsupportedError):
         precision_of(row(precision="int3"), H100, CORE)
@@ -269,7 +278,7 @@ def test_models_named_as_run_without_flash_attention_write_their_scores(model, f
 @pytest.mark.parametrize(
     ("notes", "device", "precision"),
     [
-        ("TP_COMM_OVERLAP=1,FP8_DPA=1", H100, "fp8-tensorwise"), ("FP8_PARAMS=True", H100, "fp8-tensorwise"),
+        ("TP_COMM_OVERLAP=1,FP8_DPA=1", H100, "fp8-delayed"), ("FP8_PARAMS=True", H100, "fp8-delayed"),
         ("FP8_DPA=0", H100, "bf16"), ("FP8_DPA=1", A100, "bf16"), ("", H100, "bf16"),
     ],
 )  # fmt: skip

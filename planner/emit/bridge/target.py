@@ -19,6 +19,7 @@ from shardwright.planner.rules.versions import BRIDGE_CORES
 _PRECISIONS = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
+    "fp8-delayed": "bf16_with_fp8_delayed_scaling_mixed",
     "fp8-tensorwise": "bf16_with_fp8_current_scaling_mixed",
     "fp8-blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",

@@ -20,7 +20,12 @@ from shardwright.planner.emit.megatron.pipeline import pipeline_words
 from shardwright.planner.emit.megatron.versions import has
 from shardwright.planner.rules.offloading import whole_layers
 
-_FP8 = {"fp8-tensorwise": ("hybrid", "tensorwise"), "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}
+_FP8 = {
+    "fp8-delayed": ("hybrid", "delayed"),
+    "fp8-tensorwise": ("hybrid", "tensorwise"),
+    "fp8-blockwise": ("e4m3", "blockwise"),
+    "mxfp8": ("e4m3", "mxfp8"),
+}
 _OLD_DEVICES = ("volta", "ampere", "ada", "hopper")
 RECOMPUTED_MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from shardwright.planner.emit.base import Request
 from shardwright.planner.emit.quoting import comment, python_text
 from shardwright.planner.emit.torchtitan.flavors import Flavor
-from shardwright.planner.emit.torchtitan.settings import parallelism, training
+from shardwright.planner.emit.torchtitan.settings import FLOAT8_RECIPES, parallelism, training
 
 MODULE, FUNCTION = "shardwright_plan", "planned"
 
 _TEXT = '''\
 """{title}"""
 
-from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.components.loss import ChunkedLossWrapper{quantizing}
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.models.{family} import model_registry
 from torchtitan.models.{family}.config_registry import {base}
@@ -29,7 +29,7 @@ TRAINING = {training}
 
 def {function}():
     config = {base}()
-    config.model_spec = model_registry({flavor})
+    config.model_spec = model_registry({flavor}{converters})
     for section, values in ((config.parallelism, PARALLELISM), (config.training, TRAINING)):
         for key, value in values.items():
             if not hasattr(section, key):
@@ -45,6 +45,11 @@ def {function}():
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
+_QUANTIZING = "\nfrom torchtitan.components.quantization import Float8LinearConverter"
+_HEAD = ["lm_head"]
+"""Modules that stay in 16 bits as they are priced."""
+
+
 def module_config(request: Request, flavor: Flavor, *, compiled: bool) -> str:
     """The text of the module."""
     return _TEXT.format(
@@ -52,6 +57,8 @@ def module_config(request: Request, flavor: Flavor, *, compiled: bool) -> str:
         family=flavor.family,
         base=flavor.base,
         flavor=python_text(flavor.name),
+        quantizing=_QUANTIZING if request.training["precision"] in FLOAT8_RECIPES else "",
+        converters=_converters(request.training["precision"], compiled=compiled),
         function=FUNCTION,
         parallelism=_mapping(parallelism(request)),
         training=_mapping(training(request)),
@@ -59,6 +66,14 @@ def module_config(request: Request, flavor: Flavor, *, compiled: bool) -> str:
         recompute=_RECOMPUTE[request.parallel["recompute"]["mode"]],
         compiled=python_text(compiled),
     )
+
+
+def _converters(precision: str, *, compiled: bool) -> str:
+    """The argument of the registry that makes linear layers of 8 bits."""
+    if precision not in FLOAT8_RECIPES:
+        return ""
+    words = {"recipe_name": FLOAT8_RECIPES[precision], "filter_fqns": _HEAD, "model_compile_enabled": compiled}
+    return f", converters=[Float8LinearConverter.Config({', '.join(f'{k}={python_text(v)}' for k, v in words.items())})]"
 
 
 def _loss(pieces: int) -> str:

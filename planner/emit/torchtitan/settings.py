@@ -12,6 +12,7 @@ Source: `torchtitan/config/job_config.py` (0.2.2), `torchtitan/config/configs.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +26,14 @@ ROTATE_METHODS = {"p2p": "alltoall", "allgather": "allgather"}
 def in_tokens(version: str) -> bool:
     """Whether batches are said in tokens."""
     return version == "main"
+
+
+FLOAT8_RECIPES: Mapping[str, str] = {
+    "fp8-tensorwise": "tensorwise",
+    "fp8-rowwise": "rowwise",
+    "fp8-rowwise-gw-hp": "rowwise_with_gw_hp",
+}
+"""Names of torchao's recipes (Float8LinearRecipeName)."""
 
 
 def is_toml(version: str) -> bool:

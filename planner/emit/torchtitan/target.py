@@ -8,10 +8,12 @@ from shardwright.planner.emit.torch_offload import all_states_on_host
 from shardwright.planner.emit.torch_schedules import TITAN_SCHEDULES
 from shardwright.planner.emit.torchtitan.flavors import Flavor, flavor_names, flavor_of
 from shardwright.planner.emit.torchtitan.module_file import FUNCTION, MODULE, module_config
-from shardwright.planner.emit.torchtitan.settings import ROTATE_METHODS, is_toml
+from shardwright.planner.emit.torchtitan.settings import FLOAT8_RECIPES, ROTATE_METHODS, is_toml
 from shardwright.planner.emit.torchtitan.toml_file import toml_config
 
 _EAGER = "torchtitan-eager"
+_BY_ROWS = ("fp8-rowwise", "fp8-rowwise-gw-hp")
+"""What torchao quantises by rows, all that 0.3 and later know (pytorch/torchtitan, components/quantization/float8.py)."""
 
 
 def _program(request: Request) -> Program:
@@ -88,10 +90,13 @@ def _plan_refusals(request: Request) -> tuple[Refusal, ...]:
 
 def _job_refusals(request: Request) -> tuple[Refusal, ...]:
     precision, optimizer = request.training["precision"], request.training["optimizer"]
-    known = ("bf16", "fp32", "fp8-tensorwise", "mxfp8") if is_toml(request.version) else ("bf16", "fp32")
+    known = ("bf16", "fp32", *FLOAT8_RECIPES, "mxfp8") if is_toml(request.version) else ("bf16", "fp32", *_BY_ROWS)
     found = []
     if precision not in known:
         message = f"precision {precision} for {request.version}; written are {', '.join(known)}"
+        found.append(Refusal(field="training.precision", message=message, remedy="plan in bf16"))
+    elif precision in _BY_ROWS and request.spec.moe and not is_toml(request.version):
+        message = f"experts in 16 bits beside linear layers in {precision}, which are priced alike"
         found.append(Refusal(field="training.precision", message=message, remedy="plan in bf16"))
     if optimizer != "adam":
         found.append(Refusal(field="training.optimizer", message=f"no optimizer {optimizer}", remedy="plan with adam"))
@@ -107,7 +112,7 @@ _CANNOT = {
     "parallel.sequence_parallel": "off with tp above 1",
     "parallel.offload": "other than optimizer and parameters, whole, with zero 3",
     "parallel.recompute.layers": "some of a stage's",
-    "training.precision": "other than bf16, fp32; in the TOML of 0.2 fp8-tensorwise and mxfp8 too",
+    "training.precision": "other than bf16, fp32 and, without experts, fp8 by rows; in 0.2 also fp8-tensorwise, mxfp8",
     "training.optimizer": "other than adam",
 }
 

@@ -10,10 +10,12 @@ from typing import Any
 from shardwright.planner.emit.base import Request
 from shardwright.planner.emit.quoting import toml_text
 from shardwright.planner.emit.torchtitan.flavors import Flavor
-from shardwright.planner.emit.torchtitan.settings import parallelism, training
+from shardwright.planner.emit.torchtitan.settings import FLOAT8_RECIPES, parallelism, training
 
 _RECOMPUTE = {"none": "none", "selective": "selective", "full": "full"}
-_CONVERTERS = {"fp8-tensorwise": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
+_CONVERTERS = {**dict.fromkeys(FLOAT8_RECIPES, "quantize.linear.float8"), "mxfp8": "quantize.linear.mx"}
+_IN_16_BITS = ("output", "router.gate")
+"""Modules that stay in 16 bits as they are priced; without naming them torchao converts them too."""
 
 
 def toml_config(request: Request, flavor: Flavor, *, compiled: bool) -> str:
@@ -34,8 +36,9 @@ def toml_config(request: Request, flavor: Flavor, *, compiled: bool) -> str:
         "metrics": {"log_freq": 1},
         "checkpoint": {"enable": False},
     }
-    if precision == "fp8-tensorwise":
-        made["quantize"] = {"linear": {"float8": {"recipe_name": "tensorwise"}}}
+    if precision in FLOAT8_RECIPES:
+        recipe = {"recipe_name": FLOAT8_RECIPES[precision], "filter_fqns": list(_IN_16_BITS)}
+        made["quantize"] = {"linear": {"float8": recipe}}
     return toml_text(made)
 
 
