@@ -70,7 +70,7 @@ def batch_of_tokens(tokens: int, seq_len: int) -> int:
     batch, rest = divmod(tokens, seq_len)
     if rest:
         near = [count * seq_len for count in (batch, batch + 1) if count]
-        hint = "nearest: " + " or ".join(f"{value} ({value // seq_len} sequences)" for value in near)
+        hint = "nearest: " + " or ".join(f"{value} ({value // seq_len} sequence{'s' * (value != seq_len)})" for value in near)
         raise InvalidValueError(f"{tokens} tokens are no whole number of sequences of {seq_len}", where=TOKENS, hint=hint)
     return batch
 

@@ -237,6 +237,8 @@ def _document(source: str | Path | Mapping[str, Any]) -> Document:
         return Document(data=dict(source), source="result", text="")
     if str(source) == "-":
         return _standard_input()
+    if not str(source):
+        raise DamagedFileError("no result is named", where="RESULT", hint=_EXPECTED)
     place = Path(source)
     if place.is_dir():
         if not (place / RESULT_FILE).is_file():

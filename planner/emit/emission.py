@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright.errors import UnsupportedError, unknown_name
+from shardwright.errors import InvalidValueError, UnsupportedError, unknown_name
 from shardwright.planner.emit.base import File, Launcher, Program, Refusal, Request, Target
 from shardwright.planner.emit.bundle import check_folder, write_bundle
 from shardwright.planner.emit.expressing import for_version, refusals
@@ -81,6 +81,8 @@ def emit(
         ShardwrightError: the file is damaged, the plan infeasible, the folder cannot be written.
     """
     chosen, starter = _target(target), _launcher(launcher)
+    if not str(folder):
+        raise InvalidValueError("the name of the folder is empty", where="-o", hint="name a new or empty folder")
     place = Path(folder)
     check_folder(place, force=force)
     problem, record = repriced(source, rank=rank)

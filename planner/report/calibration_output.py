@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,7 +87,7 @@ def free_file(output: str | None) -> Path:
     """The place of a calibration, seen to before any work is done.
 
     Raises:
-        InvalidValueError: none is named, or it is a folder.
+        InvalidValueError: none is named, it is a folder, or nothing can be written where it would stand.
         ConflictError: a file that is no calibration stands there.
     """
     if not output:
@@ -94,6 +95,11 @@ def free_file(output: str | None) -> Path:
     place = Path(output)
     if place.is_dir():
         raise InvalidValueError(f"{place} is a folder", where=WHERE, hint="name a file")
+    if not (place.parent.is_dir() and os.access(place.parent, os.W_OK)):
+        raise _unwritable(
+            place,
+            f"there is no folder {place.parent}" if not place.parent.is_dir() else f"the folder {place.parent} is read-only",
+        )
     if place.exists():
         try:
             earlier = read_document(place).data.get("kind") == "calibration"
@@ -115,8 +121,11 @@ def write_calibration(place: Path, document: Mapping[str, Any]) -> None:
         draft.write_text(json_text(document), encoding="utf-8")
         draft.replace(place)
     except OSError as error:
-        message = f"cannot write {place}: {error.strerror or error}"
-        raise InvalidValueError(message, where=WHERE, hint="name a file in a folder you may write to") from error
+        raise _unwritable(place, error.strerror or str(error)) from error
+
+
+def _unwritable(place: Path, why: str) -> InvalidValueError:
+    return InvalidValueError(f"cannot write {place}: {why}", where=WHERE, hint="name a file in a folder you may write to")
 
 
 def calibration_parts(document: Mapping[str, Any]) -> list[Any]:

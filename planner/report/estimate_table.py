@@ -42,7 +42,7 @@ def degrees_text(estimate: Mapping[str, Any]) -> str:
     rest = [
         f"dp {data_parallel(p)}",
         f"zero {p['zero_stage']}",
-        f"{p['micro_batches']} micro-batches of {p['micro_batch']}",
+        f"{words.many(p['micro_batches'], 'micro-batch', 'micro-batches')} of {p['micro_batch']}",
         *schedule,
         "sequence parallel" if p["sequence_parallel"] else "no sequence parallel",
         f"recompute {_recomputed(estimate)}",

@@ -6,6 +6,7 @@ earlier result each file is replaced in one step, `result.json` last, and other 
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -33,6 +34,9 @@ def check_folder(folder: Path) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise InvalidValueError(f"{folder} is a file", where=WHERE, hint="name a folder; it is made if need be")
+        above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not (above.is_dir() and os.access(above, os.W_OK)):
+            raise _unusable(folder, PermissionError(0, f"{above} is no folder that can be written to"))
         taken = folder.is_dir() and any(folder.iterdir()) and not (folder / RESULT).is_file()
     except OSError as error:
         raise _unusable(folder, error) from error

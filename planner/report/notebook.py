@@ -74,7 +74,7 @@ def _head(record: Mapping[str, Any]) -> str:
     model, cluster, training = record["model"], record["cluster"], record["training"]
     said = (
         f"{model['name']} on {cluster['name']}: {words.many(cluster['gpus'], 'GPU')}; "
-        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "
+        f"{words.many(training['global_batch'], 'sequence')} of {words.count(training['seq_len'])} tokens a step; "
         f"{training['precision']}"
     )
     return f"<div><b>{escape(said)}</b></div>"

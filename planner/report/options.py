@@ -219,6 +219,7 @@ Figure = Annotated[str | None, option(OUTPUT, "draw how the jobs scale: FILE.svg
 
 PlanFile = Annotated[str | None, option(INPUTS, "price a plan of this RESULT or PLAN instead", "--plan", metavar="FILE")]
 Result = Annotated[str, argument("RESULT", "what plan or estimate wrote: file, folder, or -")]
+PlanResult = Annotated[str, argument("RESULT", "what plan wrote: file, folder, or -")]
 WhyNot = Annotated[list[str] | None, option(PLAN, "compare with the plan that has these: tp=8,pp=4", metavar="K=V,...")]
 Rank = Annotated[int | None, option(INPUTS, "which plan of the RESULT (1)", metavar="N", min=1)]
 MegatronArgs = Annotated[str | None, option(INPUTS, "price these Megatron-LM arguments: script, list, YAML", metavar="FILE")]

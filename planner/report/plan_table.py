@@ -68,7 +68,7 @@ def header(result: Mapping[str, Any]) -> Any:
         f"{model['name']} on {cluster['name']}: {words.many(cluster['gpus'], 'GPU')}, {words.many(cluster['nodes'], 'node')}"
     )
     second = (
-        f"{words.big(model['parameters'])} parameters{active}, {model['layers']} layers; "
+        f"{words.big(model['parameters'])} parameters{active}, {words.many(model['layers'], 'layer')}; "
         f"{_batch(result)} a step; "
         f"{training['precision']}, {training['optimizer']}"
     )
@@ -78,10 +78,10 @@ def header(result: Mapping[str, Any]) -> Any:
 def _batch(result: Mapping[str, Any]) -> str:
     """What a step takes in: sequences, or samples of a graph without a sequence."""
     training, graph = result["training"], _graph(result)
-    count = words.count(training["global_batch"])
+    batch = training["global_batch"]
     if graph is not None and graph["seq"] is None:
-        return f"{count} samples"
-    return f"{count} sequences of {words.count(training['seq_len'])} tokens"
+        return words.many(batch, "sample")
+    return f"{words.many(batch, 'sequence')} of {words.count(training['seq_len'])} tokens"
 
 
 def of_graph(result: Mapping[str, Any]) -> list[Any]:

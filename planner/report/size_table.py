@@ -32,7 +32,7 @@ def _header(result: Record) -> Any:
 
     model, training, target = result["model"], result["training"], result["target"]
     job = (
-        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step; "
+        f"{words.many(training['global_batch'], 'sequence')} of {words.count(training['seq_len'])} tokens a step; "
         f"{training['precision']}, {training['optimizer']}"
     )
     return Text(f"{model['name']}, {words.big(target['tokens'])} tokens {limit(target)}\n{job}")

@@ -64,9 +64,9 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def many(value: int, noun: str) -> str:
-    """A count with its noun, in the plural where it is not one."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+def many(value: int, noun: str, nouns: str = "") -> str:
+    """A count with its noun, in the plural (`nouns`, else with an s) where it is not one."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {nouns or noun + 's'}"
 
 
 def big(value: float | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardwright.errors import InvalidValueError
+from shardwright.errors import InvalidValueError, UnknownNameError
 from shardwright.hardware.catalog import load_node
 from shardwright.hardware.cluster import Node
 from shardwright.models.catalog import load_model
@@ -67,7 +67,11 @@ class SizeRequest:
             ShardwrightError: an unknown model or node type, or a price of a node that is not asked for.
         """
         graph = load_model(self.model) if isinstance(self.model, str) else self.model
-        types = tuple(dict.fromkeys(load_node(name).id for name in self.node_types))
+        try:
+            types = tuple(dict.fromkeys(load_node(name).id for name in self.node_types))
+        except UnknownNameError as error:
+            error.where = error.where or "--node"
+            raise
         stated_prices(self.options.prices, set(types))
         return replace(self, model=graph, node_types=types)
 

@@ -48,7 +48,7 @@ class Target:
             raise ConflictError(f"{' and '.join(given)} are both given", where=list(given)[1], hint="keep one of them")
         for name, value in given.items():
             if not math.isfinite(value) or value <= 0:
-                raise InvalidValueError(f"{value:g}", where=name, hint="give a positive number")
+                raise InvalidValueError(f"{name} is {value:g}", where=name, hint="give a positive number")
         if not 1 <= self.tokens <= MOST_TOKENS:
             raise InvalidValueError(f"{self.tokens} tokens", where="--tokens", hint=f"give 1 to {MOST_TOKENS:.0e}")
 

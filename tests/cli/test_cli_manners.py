@@ -161,6 +161,14 @@ REFUSED = {
     "fitted factor out of range": (*ESTIMATE, "--set", "fit.streams=1e9"),
 }
 
+REFUSED |= {
+    "result unnamed": ("explain", ""),
+    "plan unnamed": ("estimate", "--plan", ""),
+    "bundle unnamed": ("emit", "x.json", "--target", "megatron", "-o", ""),
+    "no days": ("size", "gpt2", "--tokens", "1T", "--days", 0, "--seq-len", 512, "--global-batch", 8),
+    "no such node type": ("size", "gpt2", "--tokens", "1T", "--days", 1, "--seq-len", 512, "--global-batch", 8, "--node", "x"),
+}
+
 CONFLICTS = {
     "option twice": ("estimate", *JOB, "--tp", 2, "--tp=4"),
     "sequence twice": (*PLAN, "--seq-len", 4096),
@@ -203,7 +211,7 @@ def test_misuse_is_refused_with_a_reason(shardwright, name):
     assert as_json.error.keys() == {"code", "message", "where", "hint"}
     assert as_json.error["code"] not in {"error", "internal"}
     assert as_json.error["message"]
-    assert as_json.error["where"] or as_json.error["hint"]
+    assert as_json.error["where"]
 
 
 @pytest.mark.parametrize("given", ["2.5", "nan", "1e3", "many"])
@@ -457,3 +465,24 @@ def test_errors_do_not_steer_the_terminal(shardwright, command):
     assert "\\x1b[31mred" in done.err
     assert not {"\x1b", "\u202e"} & set(done.err)
     assert sum(line.startswith("error:") for line in done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "command", [(*PLAN, "-o"), ("tune", "x.json", "--measured", "1=3", "-o"), ("calibrate", "x.log", "-o")]
+)
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(shardwright, tmp_path, monkeypatch, command):
+    """Else what was found would be lost; the inputs, which are not there, have not been looked at."""
+    monkeypatch.setattr("shardwright.planner.search.run.plan", raising(AssertionError("searched")))
+    (tmp_path / "file").write_text("")
+    done = shardwright(*command, tmp_path / "file" / "out", "--format", "json")
+    assert (done.code, done.out) == (2, "")
+    assert done.error["where"] == "-o"
+    assert "cannot write" in done.error["message"]
+
+
+def test_one_of_a_thing_is_told_in_the_singular(shardwright):
+    one = ("estimate", "gpt2", "--cluster", "dgx-h100:1x1", "--seq-len", 512, "--global-batch", 1, "--set", "model.layers=1")
+    told = " ".join(shardwright(*one).out.split())
+    assert "1 GPU, 1 node" in told
+    assert "1 layer; 1 sequence of 512 tokens" in told
+    assert "1 micro-batch of 1" in told

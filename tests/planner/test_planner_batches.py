@@ -22,7 +22,7 @@ def test_tokens_are_whole_sequences():
     assert "3997696 (976 sequences) or 4001792 (977 sequences)" in caught.value.hint
     with pytest.raises(InvalidValueError) as caught:
         batch_of_tokens(100, 4096)
-    assert caught.value.hint == "nearest: 4096 (1 sequences)"
+    assert caught.value.hint == "nearest: 4096 (1 sequence)"
 
 
 @pytest.mark.parametrize(("tokens", "seq_len"), [(0, 4096), (-4096, 4096), (4096, 0)])

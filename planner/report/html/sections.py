@@ -178,7 +178,7 @@ def _subtitle(document: Mapping[str, Any]) -> str:
     return (
         f"{words.big(model['parameters'])} parameters{active} in {model['layers']} layers · "
         f"{words.many(cluster['gpus'], 'GPU')} on {words.many(cluster['nodes'], 'node')} · "
-        f"{words.count(training['global_batch'])} sequences of {words.count(training['seq_len'])} tokens a step · "
+        f"{words.many(training['global_batch'], 'sequence')} of {words.count(training['seq_len'])} tokens a step · "
         f"{training['precision']}, {training['optimizer']}"
     )
 

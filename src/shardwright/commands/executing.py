@@ -36,7 +36,7 @@ def run(
 
 
 def tune(
-    result: o.Result,
+    result: o.PlanResult,
     measured: o.MeasuredPlans = None,
     trials: Annotated[int, o.option(o.RUN, "run so many plans here, where none is stated (3)", metavar="K")] = 3,
     steps: Annotated[int, o.option(o.RUN, "training steps, of which two warm up (6)", metavar="N")] = 6,
