@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from emit_plans import emitted
@@ -164,6 +165,32 @@ def test_an_overflow_leaves_the_step_out_and_halves_the_scale(monkeypatch: pytes
     update()
     assert (weight.tolist(), scale.value) == ([0.5, 0.5], space["START"] / 2)
     assert space["LossScale"]("bf16")(3.0) == 3.0
+
+
+@pytest.mark.parametrize("kind", ["ScheduleGPipe", "Schedule1F1B"])
+def test_a_pipeline_does_not_keep_the_logits_of_every_micro_batch(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """torch's schedules keep what the last stage makes until the step is over, to return it (pytorch/pytorch issue 159251)."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, schedules
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    for name in ("context", "data", "losses", "parallel", "scaling"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    space: dict[str, Any] = {"__name__": "train", "__file__": "train.py"}
+    exec(compile(template("torchrun_train.py"), "train.py", "exec"), space)
+    monkeypatch.setitem(space, "loss_of", lambda logits, labels: (logits - labels).square().mean())
+    dist.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    try:
+        stage = PipelineStage(torch.nn.Linear(4, 4), 0, 1, torch.device("cpu"))
+        piped = space["Piped"].__new__(space["Piped"])
+        piped.scale, piped.stages, losses = (lambda loss: loss), [stage], []
+        schedule = getattr(schedules, kind)(stage, n_microbatches=4, loss_fn=piped.scaled_loss)
+        schedule.step(torch.ones(8, 4), target=torch.zeros(8, 4), losses=losses)
+    finally:
+        dist.destroy_process_group()
+    assert len(losses) == 4
+    assert len(stage.output_chunks) == 1
 
 
 def finished(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -93,13 +93,15 @@ class Piped:
             PipelineStage(part, index, len(config["chunks"]), torch.device(device), group=group)
             for part, index in zip(self.parts, indices, strict=True)
         ]
-        kind = get_schedule_class(plan["schedule"])
+        kind, self.stages = get_schedule_class(plan["schedule"]), stages
         held = stages if issubclass(kind, PipelineScheduleMulti) else stages[0]
         self.schedule = kind(held, n_microbatches=plan["micro_batches"], loss_fn=self.scaled_loss)
         self.first, self.last = 0 in indices, len(config["chunks"]) - 1 in indices
 
     def scaled_loss(self, logits, labels):
-        """What a micro-batch goes back from."""
+        """What a micro-batch goes back from; the logits of those before, which schedules keep to return them, are let go."""
+        for stage in self.stages:
+            del stage.output_chunks[:-1]
         return self.scale(loss_of(logits, labels))
 
     def step(self, tokens, labels):
