@@ -32,6 +32,7 @@ from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys, has_tens
 from shardwright.planner.cost.compute import SCORE_WIDTH, Machine
 from shardwright.planner.cost.losses import LOGITS
 from shardwright.planner.cost.recompute import dropped, read_again, repeated
+from shardwright.planner.cost.standins import made_bytes
 from shardwright.planner.plans import GATHER, RECOMPUTE_MODES, RING, SWAP, FloatArray
 
 FP32 = 4.0
@@ -80,10 +81,13 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
     return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
 
 
-def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:
+def backward_bytes(
+    unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine, *, made: bool = False
+) -> FloatArray:
     """Gradients of activations alive at once in the backward pass of a layer, [keys]; logits are counted apart.
 
-    They come beside all that the layer keeps, of which it lets go as its operators finish.
+    They come beside all that the layer keeps, of which it lets go as its operators finish. `made`: with the gradient of each
+    product's weights, where it is made before it is added (`standins.made_bytes`).
     """
     width = float(machine.precision.activation_bytes)
     stream = border_bytes(unit, sizes, width)
@@ -92,8 +96,9 @@ def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, mach
 
     def beside(operator: Operator) -> FloatArray:
         tensors = [t for t in (*operator.inputs, *operator.outputs) if t.name not in logits]
-        made = _total((sizes.bytes(t, width) for t in tensors), keys)
-        return made + _gathered(operator, sizes, keys, machine) + _summed_queries(operator, sizes, keys, machine)
+        own = _total((sizes.bytes(t, width) for t in tensors), keys)
+        own = own + (made_bytes(operator, sizes, keys, machine) if made else 0.0)
+        return own + _gathered(operator, sizes, keys, machine) + _summed_queries(operator, sizes, keys, machine)
 
     needed = first_needed(unit, machine)
     left = np.zeros(len(keys))

@@ -89,6 +89,7 @@ class Machine:
         eager_bytes_per_s: what score passes that are run operator by operator move at most.
         chunk_flops_per_s: FLOP/s of scans in chunks at most; infinite where nothing but matrix units is known to bound them.
         staged_bytes_per_s: what convolutions over the sequence and gated norms move at most.
+        arch: of the device.
         packing: of documents into sequences; None: a sequence is one document, or scores across documents are computed.
     """
 
@@ -102,6 +103,7 @@ class Machine:
     eager_bytes_per_s: float
     chunk_flops_per_s: float
     staged_bytes_per_s: float
+    arch: str = ""
     site: SiteFactors = AS_MODELLED
     packing: Packing | None = None
 
@@ -149,6 +151,7 @@ def machine_of(problem: Problem, device: Device | None = None) -> Machine:
         eager_bytes_per_s=EAGER_BYTES_PER_S_PER_SM.get(device.arch, EAGER_OTHERWISE) * multiprocessors,
         chunk_flops_per_s=CHUNK_FLOPS_PER_S_PER_SM.get(device.arch, np.inf) * multiprocessors,
         staged_bytes_per_s=STAGED_BYTES_PER_S_PER_SM * multiprocessors,
+        arch=device.arch,
         site=problem.site,
         packing=packing,
     )

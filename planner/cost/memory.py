@@ -6,14 +6,16 @@
     buffers       gathered parameters or gradient buckets + gradients of activations of the layer whose backward pass runs and,
                   where they are reduced at once, of its parameters; or what a loss in pieces adds up (`losses`)
                   + what the dispatcher of tokens registers (`routed.buffer_bytes`)
-                  + gradients that stand in for those of fused weights (`standins`)
+                  + gradients that stand in for those of fused weights, or of weights as they are made (`standins`, `ends`)
+                  + what a pipeline holds to hand over (`handover`) + workspaces of products (`workspaces`)
+                  + what the update takes for its time
     reserve       driver context + communicators + allocator slack · (all of the above) + margin
     total         parameters + gradients + optimizer + activations + logits + buffers + reserve
 
 Saved bytes under a recompute mode m that covers a share φ of a stage's layers: s_none + φ·(s_m − s_none).
-A stage is fullest at its loss, in the backward pass of its head, when of the logits their gradient alone is left, or in that
-of a layer, when the logits of that micro-batch are gone: the parts are those of the fullest instant.
-What is offloaded to the host leaves its part (`offload.relieved`).
+The parts are those of the fullest of six instants (`instants`): the loss, the head's backward pass, the reduction of its
+gradients, a layer's backward pass, the embedding's, the update.
+What is offloaded to the host leaves its part (`offload`).
 `meters` gives the three readings: allocated (tensors), reserved (with allocator slack), device (with context).
 """
 
@@ -23,8 +25,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwright.planner.cost.handover import handover
+from shardwright.planner.cost.instants import Flight, Stage, instants
 from shardwright.planner.cost.losses import logits_alive
-from shardwright.planner.cost.offload import relieved
+from shardwright.planner.cost.offload import activations_left, relieved
 from shardwright.planner.cost.states import StateTables
 from shardwright.planner.cost.work import StageWork
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
@@ -32,7 +36,6 @@ from shardwright.planner.problem import Problem
 from shardwright.planner.schedules.registry import SCHEDULES
 
 FULL = RECOMPUTE_MODES.index("full")
-ZERO_3 = 3
 PARTS = (
     "parameters_bytes",
     "gradients_bytes",
@@ -86,22 +89,20 @@ def stage_memory(
         ends: first and last rank of each run, [plans, runs].
         problem: constants of the stack.
     """
-    share, saved = recomputed_share(batch, work.layers[row]), saved_of(batch, work, row)
-    alive, logits_alive, behind = _in_flight(batch, ends)
-    reducing = state.reducing_bytes[state_row]
-    logits, live, gradients = _fullest(batch, work, row, share, (logits_alive, behind), reducing, problem)
-    standing = np.where(batch.zero[:, None] < ZERO_3, work.stand_in_bytes[row], 0.0)
-    parts = {
-        "parameters_bytes": state.parameters_bytes[state_row],
-        "gradients_bytes": state.gradients_bytes[state_row],
-        "optimizer_bytes": state.optimizer_bytes[state_row],
-        "activations_bytes": alive * saved + live,
-        "logits_bytes": logits,
-        "buffers_bytes": state.buffers_bytes[state_row] + gradients + work.dispatch_bytes[row] + standing,
-    }
-    host = np.zeros_like(alive)
+    layers, saved = work.layers[row], saved_of(batch, work, row)
+    stage, flight = Stage(work=work, row=row, state=state, state_row=state_row), _in_flight(batch, ends)
+    handed = handover(batch, work.border_bytes[row], flight.alive, ends, problem.stack)
+    recomputed = recomputed_share(batch, layers) > 0
+    found = instants(batch, stage, flight, handed, recomputed, problem)
+    states = {f"{part}_bytes": stage.of_state(f"{part}_bytes") for part in ("parameters", "gradients", "optimizer")}
+    host, kept = np.zeros_like(flight.alive), [instant.alive * saved for instant in found]
     if batch.offload.any():
-        parts, host = relieved(batch, parts, state.updated[state_row], (saved, alive, work.layers[row]), problem)
+        states, host = relieved(batch, states, state.updated[state_row], flight.alive * saved, problem)
+        kept = [activations_left(batch, each, saved, layers) for each in kept]
+    rows = [(each + i.live, i.logits, i.buffers) for each, i in zip(kept, found, strict=True)]
+    fullest = np.argmax([sum(parts, start=np.zeros(1)) for parts in rows], axis=0)
+    chosen = [np.choose(fullest, parts) for parts in zip(*rows, strict=True)]
+    parts = states | dict(zip(("activations_bytes", "logits_bytes", "buffers_bytes"), chosen, strict=True))
     whole = {name: np.ceil(value) for name, value in parts.items()}
     allocated = sum(whole.values(), start=np.zeros(1))
     whole["reserve_bytes"] = np.ceil(_reserve(batch, problem)[:, None] + problem.stack.allocator_slack * allocated)
@@ -112,32 +113,6 @@ def saved_of(batch: PlanBatch, work: StageWork, row: IntArray) -> FloatArray:
     """Activations that one micro-batch keeps on each stage, with what is recomputed left out; bytes [plans, runs]."""
     kept = work.saved_bytes[row, 0]
     return np.asarray(kept + recomputed_share(batch, work.layers[row]) * (work.saved_bytes[row, batch.recompute] - kept))
-
-
-def _fullest(
-    batch: PlanBatch,
-    work: StageWork,
-    row: IntArray,
-    share: FloatArray,
-    alive: tuple[FloatArray, FloatArray],
-    reducing: FloatArray,
-    problem: Problem,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Logits, recomputed activations, gradients (those of a layer with them) at the fullest instant, bytes [plans, runs]."""
-    width = problem.job.precision.activation_bytes
-    each, behind = problem.stack.logit_saved_bytes, width * alive[1]
-    logits = work.logits[row]
-    later = logits * (each * (alive[0] - 1.0) + behind)
-    live = np.where(share > 0, work.live_bytes[row, batch.recompute], 0.0)
-    none = np.zeros_like(later)
-    instants = (
-        (logits * (each * alive[0] + behind), none, work.beside_loss[row]),
-        (later + width * logits, none, work.head_gradients[row]),
-        (later, live, work.backward_bytes[row] + reducing),
-    )
-    fullest = np.argmax([sum(parts, start=none) for parts in instants], axis=0)
-    chosen = (np.choose(fullest, parts) for parts in zip(*instants, strict=True))
-    return next(chosen), next(chosen), next(chosen)
 
 
 def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:
@@ -151,8 +126,8 @@ def meters(memory: StageMemory, problem: Problem) -> dict[str, FloatArray]:
     }
 
 
-def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Micro-batches whose activations, whose logits, and of whose logits only the gradient is alive."""
+def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> Flight:
+    """What the schedule of each plan keeps on every run."""
     alive = np.zeros(ends[0].shape)
     logits, behind = np.ones((len(batch), 1)), np.zeros((len(batch), 1))
     for index, schedule in enumerate(SCHEDULES):
@@ -165,7 +140,8 @@ def _in_flight(batch: PlanBatch, ends: tuple[IntArray, IntArray]) -> tuple[Float
             logits[rows] = count
         if schedule.logits_behind is not None:
             behind[rows] = schedule.logits_behind(pp, count)
-    return alive, *logits_alive(batch.loss_chunks > 1, logits, behind)
+    counted = logits_alive(batch.loss_chunks > 1, logits, behind)
+    return Flight(alive=alive, logits=counted[0], behind=counted[1])
 
 
 def _reserve(batch: PlanBatch, problem: Problem) -> FloatArray:

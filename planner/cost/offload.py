@@ -18,7 +18,8 @@ The update on the host is bound by memory: a fused Adam reads 4 bytes of gradien
 backward pass; others copy them beside the update, as parameters are copied back (DeepSpeed's Adam copies tile by tile,
 Megatron-LM's `--overlap-cpu-optimizer-d2h-h2d` group by group): the longest of the three counts.
 
-`relieved` changes the parts of a stage's memory, `copies_s` and `update_s` price time; the rates are `hardware.host`'s.
+`relieved` changes the states of a stage, `activations_left` its activations; `copies_s`
+and `update_s` price time; the rates are `hardware.host`'s.
 """
 
 from __future__ import annotations
@@ -110,32 +111,41 @@ def relieved(
     batch: PlanBatch,
     parts: Mapping[str, FloatArray],
     updated: FloatArray,
-    activations: tuple[FloatArray, FloatArray, FloatArray],
+    kept: FloatArray,
     problem: Problem,
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """The parts of a stage's memory with what is left of them on the device, and bytes in host memory; [plans, runs].
+    """What is left of a stage's states on the device, and bytes in host memory; [plans, runs].
 
     Args:
         batch: plans.
-        parts: bytes by part, without offloading.
+        parts: bytes of the states by part, without offloading.
         updated: parameters whose update is a rank's.
-        activations: bytes that one micro-batch keeps, micro-batches in flight, layers of the stage.
+        kept: activations of all micro-batches in flight, bytes.
         problem: precision and stack.
     """
     shares, width = Shares.of(batch, problem), problem.job.precision.parameter_bytes
-    saved, alive, layers = activations
-    kept = alive * saved
-    window = np.minimum(IN_FLIGHT * saved / np.maximum(layers, 1.0), kept)
     copies = shares.optimizer * updated * (GRADIENT_BYTES + (1 - shares.parameters) * width)
     pinned = copies + shares.parameters * parts["parameters_bytes"] + shares.activations * kept
     left = {
         "parameters_bytes": (1 - shares.parameters) * parts["parameters_bytes"],
         "gradients_bytes": (1 - shares.gradients) * parts["gradients_bytes"],
         "optimizer_bytes": (1 - shares.optimizer) * parts["optimizer_bytes"],
-        "activations_bytes": parts["activations_bytes"] - shares.activations * (kept - window),
     }
     states = shares.optimizer * updated * _state_bytes(batch, problem)
     return {**parts, **left}, np.ceil(states + PINNED_ROUNDING * pinned)
+
+
+def activations_left(batch: PlanBatch, kept: FloatArray, saved: FloatArray, layers: FloatArray) -> FloatArray:
+    """What is left on the device of activations, [plans, runs].
+
+    Args:
+        batch: plans.
+        kept: those of all micro-batches in flight, bytes.
+        saved: what one micro-batch keeps, bytes.
+        layers: of the stage.
+    """
+    share = fractions(batch.offload, "activations")[:, None]
+    return np.asarray(kept - share * (kept - np.minimum(IN_FLIGHT * saved / np.maximum(layers, 1.0), kept)))
 
 
 def on_nodes(

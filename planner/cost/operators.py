@@ -29,7 +29,7 @@ from shardwright.models.graph import LayerGraph, ModelGraph, OperatorKind, Tenso
 from shardwright.planner.axes.base import LayerCollective
 from shardwright.planner.axes.registry import AXES
 from shardwright.planner.axes.sharding import LocalSizes, OperatorKeys
-from shardwright.planner.cost.activations import backward_bytes, logit_names, saved_bytes
+from shardwright.planner.cost.activations import backward_bytes, border_bytes, logit_names, saved_bytes
 from shardwright.planner.cost.compute import Machine, OperatorTime, operator_times
 from shardwright.planner.cost.losses import beside_bytes, head_gradient_bytes, touches_logits
 from shardwright.planner.cost.network import Network
@@ -38,6 +38,7 @@ from shardwright.planner.cost.recompute import left_out, shares
 from shardwright.planner.cost.routed import Launches, buffer_bytes, launches_s, sm_share
 from shardwright.planner.cost.scores import further_kernels
 from shardwright.planner.cost.standins import stand_in_bytes
+from shardwright.planner.cost.workspaces import workspace_bytes
 from shardwright.planner.plans import RECOMPUTE_MODES, RING, FloatArray
 
 LAYER_AXES = ("tp", "cp", "ep")
@@ -69,6 +70,9 @@ class UnitTables:
         backward_bytes: gradients of activations alive in the backward pass of a layer, [keys, units].
         dispatch_bytes: buffers that the dispatcher registers for routed layers, [keys, units].
         stand_in_bytes: gradients that stand in for those of its weights, [keys, units].
+        made_bytes: what gradients of weights add to `backward_bytes` before they are added, [keys, units].
+        border_bytes: what it reads of other units, [keys, units].
+        workspace_bytes: of matrix products where it is run, [keys, units].
         attention_s: of computing, forward and backward, attention cores, [keys, units].
         frozen_products: frozen weights of products that an 8- or 4-bit recipe reads, on one rank, [keys, units].
         dense_parameters, expert_parameters: elements on one rank, [keys, units].
@@ -98,6 +102,9 @@ class UnitTables:
     backward_bytes: FloatArray
     dispatch_bytes: FloatArray
     stand_in_bytes: FloatArray
+    made_bytes: FloatArray
+    border_bytes: FloatArray
+    workspace_bytes: FloatArray
     attention_s: FloatArray
     frozen_products: FloatArray
     dense_parameters: FloatArray
@@ -224,7 +231,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     host_forward = _host_s(unit, machine, busy_forward, further, stack.moe_host_forward_s, experts[0])
     host_backward = _host_s(unit, machine, busy_backward, further, stack.moe_host_backward_s, experts[1])
     saved = saved_bytes(unit, sizes, keys, machine)
-    repeated = exchange.exposed_forward_s * is_layer(unit)
+    repeated, gradients = exchange.exposed_forward_s * is_layer(unit), backward_bytes(unit, sizes, keys, machine)
     return {
         "compute_forward_s": forward,
         "compute_backward_s": backward,
@@ -241,9 +248,12 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "again_exposed_s": repeated,
         "saved_bytes": saved,
         "live_bytes": np.maximum(saved[:, :1] - saved, 0.0),
-        "backward_bytes": backward_bytes(unit, sizes, keys, machine),
+        "backward_bytes": gradients,
         "dispatch_bytes": buffer_bytes(unit, sizes, keys, machine.stack),
         "stand_in_bytes": stand_in_bytes(unit, sizes, keys, machine),
+        "made_bytes": backward_bytes(unit, sizes, keys, machine, made=True) - gradients,
+        "border_bytes": border_bytes(unit, sizes, float(machine.precision.activation_bytes)),
+        "workspace_bytes": workspace_bytes(keys, machine, routed=is_routed(unit)),
         "attention_s": _total((t.forward_s + t.backward_s for t in _of_attention(unit, times)), keys),
         "frozen_products": _frozen_products(unit, keys),
         "expert_parameters": _parameters(unit, keys, expert=True),

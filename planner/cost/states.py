@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.hardware.kernels import memory_bound_s
+from shardwright.planner.cost.ends import end_gradients
 from shardwright.planner.cost.grounds import Ground
 from shardwright.planner.cost.operators import UnitTables
 from shardwright.planner.cost.stages import SplitTable
@@ -41,7 +42,8 @@ the runs that prior comes from had (mosaicml/llm-foundry, scripts/train/benchmar
 class StateTables:
     """States of stages, arrays of shape [plans, runs]; `updated` are the parameters whose update is a rank's.
 
-    `buffers_bytes` are there always, `reducing_bytes` while a layer's backward pass runs. `network` says where their
+    `buffers_bytes` are there always, `reducing_bytes` while a layer's backward pass runs; `head_gradient_bytes`,
+    `head_reduced_bytes`, `kept_gradient_bytes` and `embedding_gradient_bytes` are those of `ends`. `network` says where their
     exchange goes over links between nodes, all of it or a part; `copies_forward_s` and `copies_backward_s` are what copying
     parameters out of the buffers of a gather, and gradients into those of a reduction, takes of the computation of a pass.
     `interference_forward` and `interference_backward` are the shares that exchange in every pass slows computing beside it by.
@@ -52,6 +54,10 @@ class StateTables:
     optimizer_bytes: FloatArray
     buffers_bytes: FloatArray
     reducing_bytes: FloatArray
+    head_gradient_bytes: FloatArray
+    head_reduced_bytes: FloatArray
+    kept_gradient_bytes: FloatArray
+    embedding_gradient_bytes: FloatArray
     reduce_s: FloatArray
     gather_s: FloatArray
     update_s: FloatArray
@@ -74,6 +80,7 @@ class Held:
         largest: of the largest unit (layer, embedding, head).
         largest_layer, trained_layer: of the largest layer, and of it what is trained.
         ends: of embedding and head.
+        trained_ends: what is trained of the embedding, of the head, of both together.
         units: number of units.
         dense_shards, expert_shards: ranks that shard them, [plans, 1].
     """
@@ -87,6 +94,7 @@ class Held:
     largest_layer: FloatArray
     trained_layer: FloatArray
     ends: FloatArray
+    trained_ends: tuple[FloatArray, FloatArray, FloatArray]
     units: FloatArray
     dense_shards: IntArray
     expert_shards: IntArray
@@ -134,16 +142,19 @@ def held(batch: PlanBatch, key: IntArray, tables: UnitTables, splits: SplitTable
     present = [np.where(counts > 0, table[:, None, :], 0.0) for table in (per_unit, trained)]
     shared = both_ends * tables.shared_parameters[key][:, None]
     layers = splits.layer_units(counts.shape[2])
+    first, last = (splits.held(present[1], splits.kinds + end) for end in (0, 1))
+    trained_shared = both_ends * tables.trained_shared[key][:, None]
     return Held(
         dense=total(tables.dense_parameters) - shared,
         expert=total(tables.expert_parameters),
-        trained_dense=total(tables.trained_dense) - both_ends * tables.trained_shared[key][:, None],
+        trained_dense=total(tables.trained_dense) - trained_shared,
         trained_expert=total(tables.trained_expert),
         frozen_products=total(tables.frozen_products),
         largest=present[0].max(axis=2),
         largest_layer=present[0][:, :, layers].max(axis=2, initial=0.0),
         trained_layer=present[1][:, :, layers].max(axis=2, initial=0.0),
         ends=splits.held(present[0], splits.kinds) + splits.held(present[0], splits.kinds + 1) - shared,
+        trained_ends=(first, last, first + last - trained_shared),
         units=np.maximum(counts.sum(axis=2), 1.0),
         dense_shards=(batch.dp_shard * batch.cp)[:, None],
         expert_shards=np.maximum(batch.edp // batch.shown_dp_replicate, 1)[:, None],
@@ -178,7 +189,7 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
     moved = stack.optimizer_bytes_per_sharded_parameter * np.where(zero >= 1, trained_share, trained) + (
         stack.optimizer_bytes_per_parameter * np.where(zero >= 3, trained_share, trained)
     )
-    copies = _copied_bytes(batch, h, stack)
+    copies, made = _copied_bytes(batch, h, stack), end_gradients(batch, h.trained_ends, reduced, problem)
     return StateTables(
         parameters_bytes=parameters,
         gradients_bytes=_held_gradient_bytes(problem) * np.where(reduced, trained_share, trained),
@@ -186,6 +197,10 @@ def states(batch: PlanBatch, h: Held, problem: Problem, grounds: Sequence[Ground
         updated=np.where(zero >= 1, trained_share, trained),
         buffers_bytes=_buffers(batch, h, problem),
         reducing_bytes=np.where(reduced & (zero >= 3), (width + job.grad_bytes) * h.trained_layer, 0.0),
+        head_gradient_bytes=made.head,
+        head_reduced_bytes=made.reduced,
+        kept_gradient_bytes=made.kept,
+        embedding_gradient_bytes=made.embedding,
         reduce_s=seconds["reduce"],
         gather_s=seconds["gather"],
         update_s=_moved_s(moved, grounds, area),
@@ -332,5 +347,6 @@ def _buffers(batch: PlanBatch, h: Held, problem: Problem) -> FloatArray:
     whole = (problem.stack.fsdp_gathers_per_step == "step") & (batch.pp > 1)
     units = 2 * h.largest_layer + h.ends if problem.stack.keeps_ends_gathered else 2 * h.largest
     gathered = np.where(whole[:, None], own, np.minimum(units, own)) * width
-    bucket = np.where(batch.dp > 1, float(problem.stack.bucket_bytes), 0.0)[:, None]
+    size = problem.stack.bucket_bytes * problem.job.grad_bytes / problem.stack.grad_bytes
+    bucket = np.where(batch.dp > 1, size, 0.0)[:, None]
     return np.where(batch.zero[:, None] >= 3, gathered, np.minimum(bucket, trained * problem.job.grad_bytes))

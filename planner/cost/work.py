@@ -31,6 +31,9 @@ class StageWork:
         backward_bytes: gradients of activations alive in the backward pass of a layer, the largest.
         dispatch_bytes: buffers that the dispatcher of routed layers registers.
         stand_in_bytes: gradients that stand in for those of the weights of the largest layer and of the head.
+        made_bytes: what gradients of a layer's weights add to `backward_bytes` before they are added.
+        border_bytes: what the stage reads of the one before it.
+        workspace_bytes: of matrix products.
         attention_s: of computing, attention cores both ways.
         hbm_bytes: device-memory traffic.
         layers: layers of the stage.
@@ -57,6 +60,9 @@ class StageWork:
     backward_bytes: FloatArray
     dispatch_bytes: FloatArray
     stand_in_bytes: FloatArray
+    made_bytes: FloatArray
+    border_bytes: FloatArray
+    workspace_bytes: FloatArray
     attention_s: FloatArray
     hbm_bytes: FloatArray
     layers: FloatArray
@@ -86,8 +92,11 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
     def by_mode(table: FloatArray) -> FloatArray:
         return np.asarray(np.einsum("pru,pum->pmr", counts, table[key]))
 
+    def largest(table: FloatArray) -> FloatArray:
+        return np.asarray(np.where(counts > 0, table[key][:, None, :], 0.0).max(axis=2))
+
     head = splits.held(counts, splits.kinds + 1)
-    stand_in = np.where(counts > 0, tables.stand_in_bytes[key][:, None, :], 0.0)
+    stand_in, made = (np.where(counts > 0, t[key][:, None, :], 0.0) for t in (tables.stand_in_bytes, tables.made_bytes))
     live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
     return StageWork(
         compute_forward_s=plain(tables.compute_forward_s),
@@ -105,10 +114,13 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         again_exposed_s=by_axis(tables.again_exposed_s),
         saved_bytes=by_mode(tables.saved_bytes),
         live_bytes=live,
-        backward_bytes=np.where(counts > 0, tables.backward_bytes[key][:, None, :], 0.0).max(axis=2),
-        dispatch_bytes=np.where(counts > 0, tables.dispatch_bytes[key][:, None, :], 0.0).max(axis=2),
+        backward_bytes=largest(tables.backward_bytes),
+        dispatch_bytes=largest(tables.dispatch_bytes),
         stand_in_bytes=stand_in[:, :, splits.layer_units(counts.shape[2])].max(axis=2, initial=0.0)
         + splits.held(stand_in, splits.kinds + 1),
+        made_bytes=made[:, :, splits.layer_units(counts.shape[2])].max(axis=2, initial=0.0),
+        border_bytes=largest(tables.border_bytes),
+        workspace_bytes=largest(tables.workspace_bytes),
         attention_s=plain(tables.attention_s),
         hbm_bytes=plain(tables.hbm_bytes),
         layers=splits.layers[split, :runs],

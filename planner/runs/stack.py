@@ -143,7 +143,7 @@ def _with_optimizer(stack: StackProfile, row: RunRow) -> StackProfile:
     if "bf16optimizer" not in row.zero_or_fsdp.lower():
         return stack
     own = load_stack("megatron-deepspeed-bf16")
-    names = ("grad_bytes", "weight_gradient_bytes", "accumulation_bytes", "zero1_reduces_whole")
+    names = ("grad_bytes", "bucket_bytes", "weight_gradient_bytes", "accumulation_bytes", "zero1_reduces_whole")
     return replace(stack, **{name: getattr(own, name) for name in names})
 
 

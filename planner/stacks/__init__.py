@@ -47,6 +47,9 @@ class StackProfile:
         activation_input_8bit: whether a recipe below 16 bits keeps the input of the activation quantised.
         frozen_8bit: whether such a recipe holds frozen weights of products in 8 bits alone.
         stand_in_gradients: whether memory stands in for gradients of weights that are added to the main ones at once.
+        pipeline_receives: "one" or "every": micro-batches that a stage has buffers to receive for.
+        pipeline_outputs: what is kept of a stage's output until its backward pass: "freed" (nothing), "divided" (a
+            tensor-parallel rank's part) or "kept" (all).
         keeps_both_gradients: whether autograd's gradients stay beside the wider ones they are accumulated in.
         tp_exposed, ep_exposed: fraction of that axis' collective time that computation does not hide.
         gathers_quantised: whether inputs of products are quantised before tensor-parallel ranks gather them.
@@ -77,12 +80,15 @@ class StackProfile:
         recompute_stops_early: whether full recomputing of a layer ends at the last tensor its backward pass needs.
         selective_modules: operator modules recomputed by `selective`.
         optimizer_bytes_per_sharded_parameter, optimizer_bytes_per_parameter: traffic of the optimizer step.
+        update_bytes: memory a parameter that the update takes for its time, of the states that are a rank's.
+        casts_gradients: whether the update makes gradients of 16 bits fp32 first.
         optimizer_scratch_bytes: memory an optimizer keeps per parameter besides its states, sharded as they are.
         master_remainders: whether of the fp32 master of a bf16 parameter only the 16 bits that the parameter lacks are held.
         fp32_shards: whether full sharding shards fp32 parameters, cast as they are gathered, so that no other master is held.
         keeps_ends_gathered: whether fully sharded embedding and head are one unit that stays gathered through both passes.
         logit_bytes: memory traffic per logit of the loss, forward and backward.
         logit_saved_bytes: bytes per logit held at the peak of the loss.
+        blas_workspaces, engine_workspaces: workspaces of products that the allocator holds, PyTorch's and Transformer Engine's.
         context_bytes, nccl_bytes_per_group: memory that the driver and each communicator take.
         communicators_beside: communicators a rank uses beside one an axis in use (all ranks).
         communicators_pipelined: those it uses further where there are pipeline ranks (pairs of them, tied embeddings).
@@ -93,7 +99,7 @@ class StackProfile:
         sums_biases: whether gradients of the biases of products are sums of their own over the gradients of outputs.
         zero1_reduces_whole: whether gradients are all-reduced though their states are sharded by ZeRO-1.
         zero_stage: ZeRO stage where the user names none.
-        bucket_bytes: communication buffers of gradient reduction.
+        bucket_bytes: communication buffers of gradient reduction, with gradients of `grad_bytes`.
         offload_moves_gradients: whether gradients go to the host as they are reduced, where the optimizer is offloaded.
         sequence_parallel: whether sequence parallelism is on by default when tp > 1.
         flops_convention: how the stack's own MFU counts attention: full or causal.
@@ -126,6 +132,8 @@ class StackProfile:
     activation_input_8bit: bool
     frozen_8bit: bool
     stand_in_gradients: bool
+    pipeline_receives: str
+    pipeline_outputs: str
     keeps_both_gradients: bool
     tp_exposed: float
     tp_exposed_unsequenced: float
@@ -159,12 +167,16 @@ class StackProfile:
     selective_modules: tuple[str, ...]
     optimizer_bytes_per_sharded_parameter: float
     optimizer_bytes_per_parameter: float
+    update_bytes: float
+    casts_gradients: bool
     optimizer_scratch_bytes: float
     master_remainders: bool
     fp32_shards: bool
     keeps_ends_gathered: bool
     logit_bytes: float
     logit_saved_bytes: float
+    blas_workspaces: int
+    engine_workspaces: int
     context_bytes: int
     nccl_bytes_per_group: int
     communicators_beside: int
@@ -209,6 +221,10 @@ class StackProfile:
         remainder = self.master_remainders and optimizer.master_bytes > REMAINDER and precision.has_bf16_parameters
         less = optimizer.master_bytes - REMAINDER if remainder else 0
         return optimizer.state_bytes(precision) - less + self.optimizer_scratch_bytes
+
+    def adds_in_products(self, parameter_bytes: int) -> bool:
+        """Whether products add to gradients themselves: they move more than a gradient they would write."""
+        return self.weight_gradient_bytes > parameter_bytes
 
     def doubled_bytes(self, optimizer: Optimizer, precision: Precision) -> float:
         """Bytes per trained parameter that full sharding holds less: its fp32 shard is parameter and master in one."""
@@ -271,6 +287,12 @@ ADDED: Mapping[str, Any] = {
     "sums_biases": False,
     "zero1_reduces_whole": False,
     "stand_in_gradients": False,
+    "pipeline_receives": "one",
+    "pipeline_outputs": "freed",
+    "update_bytes": 0.0,
+    "casts_gradients": False,
+    "blas_workspaces": 0,
+    "engine_workspaces": 0,
 }
 """What holds for profiles saved before a field was added."""
 
@@ -285,6 +307,8 @@ WORDS: Mapping[str, tuple[Any, ...]] = {
     "attention_backend": ("unfused", "table", "cudnn", "fa1", "fa2", "fa3", "fa4", "triton", "fp8"),
     "fsdp_gathers_per_step": ("step", "micro-batch"),
     "quantiser": ("transformer-engine", "torchao"),
+    "pipeline_receives": ("one", "every"),
+    "pipeline_outputs": ("freed", "divided", "kept"),
     "flops_convention": ("full", "causal"),
     "moe_dispatcher": MOE_DISPATCHERS,
     "zero_stage": (0, 1, 2, 3),

@@ -63,12 +63,11 @@ def test_thirty_billion_parameters_of_experts_fit():
 
 
 @functools.cache
-def frozen_backbone(zero):
-    """A backbone of 32 B of which the head alone is trained, a head of 0.8 B parameters."""
-    frozen = ("embeddings", "attention", "mlp", "norms")
-    degrees = {"zero": zero, "recompute": "full"}
-    job = {"seq_len": 208, "batch": 8, "framework": "deepspeed", "freeze": frozen}
-    return priced("qwen3-32b", "dgx-a100-80g:1", **job, degrees=degrees)
+def frozen_backbone(zero, micro_batch=1):
+    """A frozen backbone of 32.8 B with 0.91 B trained beside its layers, and no loss over a vocabulary."""
+    degrees = {"zero": zero, "recompute": "full", "micro_batch": micro_batch}
+    job = {"seq_len": 208, "batch": 8 * micro_batch, "framework": "deepspeed", "lora": "rank=108,targets=attention+mlp"}
+    return priced("qwen3-32b", "dgx-a100-80g:1", **job, degrees=degrees, overrides=("stack.logit_saved_bytes=0",))
 
 
 def test_zero_2_replicates_what_is_frozen():
@@ -77,13 +76,20 @@ def test_zero_2_replicates_what_is_frozen():
     ZeRO 2 peaks at 72.2 GB with the backbone on every GPU (64 to 67 GB), ZeRO 3 at 12.5 GB.
     """
     two, three = frozen_backbone(2), frozen_backbone(3)
-    assert 64 * GB < memory(two)["parameters_bytes"] < 67 * GB
+    assert 64 * GB < memory(two)["parameters_bytes"] - 2 * two["model"]["trainable_parameters"] < 67 * GB
     assert memory(three)["parameters_bytes"] == pytest.approx(memory(two)["parameters_bytes"] / 8, rel=1e-6)
     assert two["memory"]["meters"]["reserved_bytes"] == pytest.approx(72.2 * GB, rel=0.05)
     saved = two["memory"]["meters"]["reserved_bytes"] - three["memory"]["meters"]["reserved_bytes"]
-    assert saved == pytest.approx((72.2 - 12.5) * GB, rel=0.05)
-    assert two["feasible"]
-    assert three["feasible"]
+    assert saved == pytest.approx((72.2 - 12.5) * GB, rel=0.02)
+
+
+@pytest.mark.parametrize(("zero", "most", "measured"), [(2, 27, None), (3, 128, 70.9)])
+def test_the_largest_micro_batches_beside_a_frozen_backbone_fit(zero, most, measured):
+    """TensorAuto/OpenTau#446: 27 sequences under ZeRO 2, 128 under ZeRO 3 (70.9 GB: images, which are not counted here)."""
+    found = frozen_backbone(zero, most)
+    assert found["feasible"]
+    assert measured is None or found["memory"]["meters"]["reserved_bytes"] < measured * GB
+    assert not frozen_backbone(2, 2 * 27)["feasible"]
 
 
 SMALL = {"layers": 12, "hidden": 512, "heads": 8, "kv_heads": 8, "ffn": 2048, "vocab": 50_257, "norm": "layernorm",
@@ -105,7 +111,7 @@ def test_the_peak_follows_the_tokens_of_a_rank():
     assert half == fewer
     assert all_of == shared == same
     assert whole == pytest.approx(2279.1, rel=0.03)
-    assert half == pytest.approx(1276.5, rel=0.03)
+    assert half == pytest.approx(1276.5, rel=0.05)  # three workspaces of 32 MiB
     assert whole - half == pytest.approx(2279.1 - 1276.5, rel=0.01)
 
 
@@ -152,10 +158,14 @@ def test_a_meter_chooses_the_headline_and_nothing_else(meter):
     assert (found["stages"], found["feasible"]) == (plain["stages"], plain["feasible"])
 
 
+WORKSPACES = ("blas_workspaces", "engine_workspaces")
+
+
 def buffers(**degrees):
     spec = {"layers": 2, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn": 64, "vocab": 65_536}
     graph = build_graph(ModelSpec.from_dict({"name": "wide", **spec}))
-    overrides = ("stack.logit_saved_bytes=2", "stack.stand_in_gradients=false", "stack.bucket_bytes=0")
+    nothing = ("stack.stand_in_gradients=false", *(f"stack.{name}=0" for name in ("bucket_bytes", *WORKSPACES)))
+    overrides = ("stack.logit_saved_bytes=2", *nothing)
     return memory(priced(graph, "dgx-h100:1", seq_len=8192, batch=8, degrees=degrees, overrides=overrides))
 
 
