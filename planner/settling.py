@@ -262,7 +262,7 @@ def _split(problem: Problem, degrees: Degrees, columns: Mapping[str, int]) -> Sp
         raise InvalidValueError(
             f"layers per stage sum to {sum(given)}; the model has {layers}",
             where=where,
-            hint=f"give numbers that sum to {layers}",
+            hint=f"give numbers that sum to {layers} (a saved plan brings those of its own model)",
         )
     if len(given) == pp * vpp:
         return Split(chunks=tuple(given), pp=pp, vpp=vpp, folded=folded)

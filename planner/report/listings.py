@@ -247,17 +247,25 @@ def _fits() -> list[dict[str, Any]]:
 
 
 def _fit(name: str) -> dict[str, Any]:
+    """A factor; one that is not fitted can be set all the same."""
     from shardwright.planner.fits.factors import FACTORS
     from shardwright.planner.fits.shipped import shipped_data
 
-    data, found = shipped_data(), _named(_fits, "fit")(name)
-    factor = FACTORS[name]
-    return {
-        **found,
-        "changes": [f"{'stack' if factor.stack else 'kernels'}.{field}" for field in factor.fields],
-        "divides": factor.divides,
+    if name not in FACTORS:
+        raise unknown_name("fit", name, FACTORS, where=f"{WHERE} fits")
+    data, factor = shipped_data(), FACTORS[name]
+    fitted = {
         "fitted_to": {"runs": data["runs"], "sources": list(data["sources"]), "date": data["date"]},
         "errors": data["errors"],
+    }
+    row = data["factors"].get(name)
+    return {
+        "id": name,
+        "says": factor.says,
+        **(row or {"value": 1.0, "prior": 1.0, "prior_spread": factor.spread}),
+        "changes": [f"{'stack' if factor.stack else 'kernels'}.{field}" for field in factor.fields],
+        "divides": factor.divides,
+        **(fitted if row else {"fitted_to": None}),
     }
 
 

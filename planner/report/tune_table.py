@@ -23,7 +23,8 @@ def tune_parts(data: Mapping[str, Any]) -> list[Any]:
             "Nothing that was measured here can be compared with its prediction, so nothing is learned. Measure plans on the "
         )
         return [*parts, paragraph(said + "planned cluster and state them: --measured RANK=SECONDS.")]
-    return [*parts, *_measured(data), *_plans(data)]
+    warned = [paragraph(f"warning: {text}", style="yellow", indent=0) for text in data["warnings"]]
+    return [*parts, *_measured(data), *_plans(data), *warned]
 
 
 def _measured(data: Mapping[str, Any]) -> list[Any]:

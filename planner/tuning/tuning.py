@@ -105,6 +105,7 @@ def tune(
         "measured": [] if learned is None else learned.measured,
         "site": None if learned is None else _site(learned.factors),
         "plans": [] if learned is None else learned.plans,
+        "warnings": [] if learned is None else learned.factors.warnings(),
         "stopped": "interrupted" if stopped else None,
         "run": {"wall_s": time.monotonic() - started, "version": _version()},
     }

@@ -64,6 +64,12 @@ def test_slow_runs_make_all_predictions_slower(result: dict[str, Any]) -> None:
         assert line["step_time_s"] > 1.05 * line["before_step_time_s"]
 
 
+def test_steps_far_from_their_predictions_are_warned_of(result: dict[str, Any]) -> None:
+    [said] = checked(tune(result, measured=["1=0.0001"]).to_dict())["warnings"]
+    assert "was it this plan" in said
+    assert checked(tune(result, measured=[f"1={predicted(result, 1)!r}"]).to_dict())["warnings"] == []
+
+
 def test_measured_times_decide_the_order(result: dict[str, Any]) -> None:
     data = checked(tune(result, measured=[f"3={0.5 * predicted(result, 3)!r}"]).to_dict())
     assert data["plans"][0]["rank_before"] == 3

@@ -19,6 +19,7 @@ from shardwright.planner.report.listings import listing
 from shardwright.planner.stacks import load_stack, stack_ids
 
 PLAN = Degrees(tp=2, micro_batch=1)
+SHIPPED = {name: row["value"] for name, row in shipped_data()["factors"].items()}
 
 
 def step(made, **more):
@@ -135,3 +136,10 @@ def test_what_ships_is_listed():
     assert set(one["errors"]) >= {"none", "in_sample", "left_out"}
     with pytest.raises(UnknownNameError, match="fit"):
         listing("fits", "nothing")
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_every_factor_that_can_be_set_can_be_shown(name):
+    shown = listing("fits", name)["item"]
+    assert shown["value"] == SHIPPED.get(name, 1.0)
+    assert (shown["fitted_to"] is None) == (name not in SHIPPED)

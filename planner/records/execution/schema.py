@@ -130,5 +130,6 @@ class TuneRecord(Record):
     measured: list[MeasuredPlan]
     site: SiteParts | None = Field(description="null where nothing that was measured can be compared")
     plans: list[TunedPlan]
+    warnings: list[str] = Field(description="measured steps far from their predictions")
     stopped: Literal["interrupted"] | None
     run: RunInfo
