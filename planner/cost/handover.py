@@ -19,10 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
-from shardwright.planner.schedules.registry import SCHEDULES
+from shardwright.planner.schedules.registry import FOLDED
 from shardwright.planner.stacks import StackProfile
-
-FOLDED = np.array([schedule.folded for schedule in SCHEDULES])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,7 @@ import numpy as np
 from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
-from shardwright.planner.schedules.registry import SCHEDULES
-
-FOLDED = np.array([schedule.folded for schedule in SCHEDULES])
-"""Schedules whose chunks stand on ranks like a V."""
+from shardwright.planner.schedules.registry import FOLDED
 
 
 def send_s(context: Context, batch: PlanBatch, key: IntArray) -> FloatArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shardwright.planner.schedules import dualpipe_v, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 from shardwright.planner.schedules.base import Schedule
 
@@ -14,6 +16,9 @@ SCHEDULES: tuple[Schedule, ...] = (
     dualpipe_v.SCHEDULE,
 )
 SCHEDULE_IDS: tuple[str, ...] = tuple(s.id for s in SCHEDULES)
+
+FOLDED = np.array([schedule.folded for schedule in SCHEDULES])
+"""Whether the chunks of each stand on ranks like a V, [schedules]."""
 
 
 def is_folded(schedule_id: str | None) -> bool:

@@ -18,7 +18,6 @@ from shardwright.planner.cost.context import Context, make_context
 from shardwright.planner.cost.indexing import distinct
 from shardwright.planner.cost.network import network_of
 from shardwright.planner.cost.pricing import price
-from shardwright.planner.cost.sends import FOLDED
 from shardwright.planner.cost.stages import SPLIT_KINDS, Split, even_chunks, fold
 from shardwright.planner.plans import (
     ALL_LAYERS,
@@ -33,6 +32,7 @@ from shardwright.planner.plans import (
     PlanBatch,
 )
 from shardwright.planner.problem import Problem
+from shardwright.planner.schedules.registry import FOLDED
 from shardwright.planner.search.space import Legal
 from shardwright.planner.search.speed_splits import with_speed_splits
 

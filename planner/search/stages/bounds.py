@@ -28,9 +28,9 @@ from dataclasses import replace
 import numpy as np
 
 from shardwright.planner.cost.context import Context
-from shardwright.planner.cost.sends import FOLDED, tied_s
+from shardwright.planner.cost.sends import tied_s
 from shardwright.planner.plans import RECOMPUTE_MODES, FloatArray, IntArray, PlanBatch
-from shardwright.planner.schedules.registry import SCHEDULE_IDS, SCHEDULES
+from shardwright.planner.schedules.registry import FOLDED, SCHEDULE_IDS, SCHEDULES
 from shardwright.planner.search.stages.layers import Layers, alive_of, layers_of
 from shardwright.planner.search.stages.turns import Work, least_turns_s
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.pricing import price
-from shardwright.planner.cost.sends import FOLDED
 from shardwright.planner.cost.stages import Split, fold
 from shardwright.planner.plans import FloatArray, IntArray, PlanBatch
-from shardwright.planner.schedules.registry import SCHEDULE_IDS
+from shardwright.planner.schedules.registry import FOLDED, SCHEDULE_IDS
 from shardwright.planner.schedules.shape import Shape
 from shardwright.planner.schedules.timing import ChunkTimes, chunk_times
 from shardwright.planner.search.stages.clock import ENDLESS, Clock

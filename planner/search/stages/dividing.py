@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardwright.planner.cost.pricing import price
-from shardwright.planner.cost.sends import FOLDED
 from shardwright.planner.cost.stages import Split, SplitTable, fold
 from shardwright.planner.description import Record
 from shardwright.planner.plans import FloatArray, PlanBatch
 from shardwright.planner.problem import Problem
+from shardwright.planner.schedules.registry import FOLDED
 from shardwright.planner.search.finalists import least_s
 from shardwright.planner.search.ranking import best_step_s
 from shardwright.planner.search.scan import Scan

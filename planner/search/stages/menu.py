@@ -20,11 +20,12 @@ from shardwright.planner.cost.context import Context
 from shardwright.planner.cost.memory import FULL
 from shardwright.planner.cost.pipelines import Passes, hidden_exchange, passes
 from shardwright.planner.cost.pricing import loads, memory_of
-from shardwright.planner.cost.sends import FOLDED, send_s
+from shardwright.planner.cost.sends import send_s
 from shardwright.planner.cost.stages import SplitTable
 from shardwright.planner.cost.work import stage_work
 from shardwright.planner.plans import BoolArray, FloatArray, IntArray, PlanBatch
 from shardwright.planner.schedules.orders import stage_ranks
+from shardwright.planner.schedules.registry import FOLDED
 from shardwright.planner.search.stages.periods import Places, places_of
 
 MOST_OF_RANK = 3_000
