@@ -81,13 +81,11 @@ def saved_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine
     return np.stack([none, np.minimum(selective, none), np.minimum(full, none)], axis=1)
 
 
-def backward_bytes(
-    unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine, *, made: bool = False
-) -> FloatArray:
-    """Gradients of activations alive at once in the backward pass of a layer, [keys]; logits are counted apart.
+def backward_bytes(unit: LayerGraph, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> tuple[FloatArray, FloatArray]:
+    """Gradients of activations alive at once in the backward pass of a layer, and what gradients of weights add, [keys].
 
-    They come beside all that the layer keeps, of which it lets go as its operators finish. `made`: with the gradient of each
-    product's weights, where it is made before it is added (`standins.made_bytes`).
+    They come beside all that the layer keeps, of which it lets go as its operators finish; logits are counted apart. What is
+    added is the gradient of each product's weights, where it is made before it is added (`standins.made_bytes`).
     """
     width = float(machine.precision.activation_bytes)
     stream = border_bytes(unit, sizes, width)
@@ -97,16 +95,17 @@ def backward_bytes(
     def beside(operator: Operator) -> FloatArray:
         tensors = [t for t in (*operator.inputs, *operator.outputs) if t.name not in logits]
         own = _total((sizes.bytes(t, width) for t in tensors), keys)
-        own = own + (made_bytes(operator, sizes, keys, machine) if made else 0.0)
         return own + _gathered(operator, sizes, keys, machine) + _summed_queries(operator, sizes, keys, machine)
 
     needed = first_needed(unit, machine)
     left = np.zeros(len(keys))
-    alive = [left]
+    alive, with_made = [left], [left]
     for operator in reversed(unit.operators):
         alive.append(beside(operator) + _exchanged(operator, sizes, keys, width) - left)
+        with_made.append(alive[-1] + made_bytes(operator, sizes, keys, machine))
         left = left + _total((k.bytes(sizes) for k in needed.get(operator.name, ())), keys)
-    return np.asarray(stream + np.max(alive, axis=0))
+    most = np.max(alive, axis=0)
+    return np.asarray(stream + most), np.asarray(np.max(with_made, axis=0) - most)
 
 
 def _gathered(operator: Operator, sizes: LocalSizes, keys: OperatorKeys, machine: Machine) -> FloatArray:

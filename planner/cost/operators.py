@@ -231,7 +231,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
     host_forward = _host_s(unit, machine, busy_forward, further, stack.moe_host_forward_s, experts[0])
     host_backward = _host_s(unit, machine, busy_backward, further, stack.moe_host_backward_s, experts[1])
     saved = saved_bytes(unit, sizes, keys, machine)
-    repeated, gradients = exchange.exposed_forward_s * is_layer(unit), backward_bytes(unit, sizes, keys, machine)
+    repeated, (gradients, made) = exchange.exposed_forward_s * is_layer(unit), backward_bytes(unit, sizes, keys, machine)
     return {
         "compute_forward_s": forward,
         "compute_backward_s": backward,
@@ -251,7 +251,7 @@ def _unit(unit: LayerGraph, keys: OperatorKeys, machine: Machine, network: Netwo
         "backward_bytes": gradients,
         "dispatch_bytes": buffer_bytes(unit, sizes, keys, machine.stack),
         "stand_in_bytes": stand_in_bytes(unit, sizes, keys, machine),
-        "made_bytes": backward_bytes(unit, sizes, keys, machine, made=True) - gradients,
+        "made_bytes": made,
         "border_bytes": border_bytes(unit, sizes, float(machine.precision.activation_bytes)),
         "workspace_bytes": workspace_bytes(keys, machine, routed=is_routed(unit)),
         "attention_s": _total((t.forward_s + t.backward_s for t in _of_attention(unit, times)), keys),

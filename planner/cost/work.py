@@ -92,11 +92,16 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
     def by_mode(table: FloatArray) -> FloatArray:
         return np.asarray(np.einsum("pru,pum->pmr", counts, table[key]))
 
+    def present(table: FloatArray) -> FloatArray:
+        return np.where(counts > 0, table[key][:, None, :], 0.0)
+
     def largest(table: FloatArray) -> FloatArray:
-        return np.asarray(np.where(counts > 0, table[key][:, None, :], 0.0).max(axis=2))
+        return np.asarray(present(table).max(axis=2))
+
+    def largest_layer(table: FloatArray) -> FloatArray:
+        return np.asarray(present(table)[:, :, splits.layer_units(counts.shape[2])].max(axis=2, initial=0.0))
 
     head = splits.held(counts, splits.kinds + 1)
-    stand_in, made = (np.where(counts > 0, t[key][:, None, :], 0.0) for t in (tables.stand_in_bytes, tables.made_bytes))
     live = np.where(counts[:, None] > 0, tables.live_bytes[key].transpose(0, 2, 1)[:, :, None, :], 0.0).max(axis=3)
     return StageWork(
         compute_forward_s=plain(tables.compute_forward_s),
@@ -116,9 +121,8 @@ def stage_work(key: IntArray, split: IntArray, tables: UnitTables, splits: Split
         live_bytes=live,
         backward_bytes=largest(tables.backward_bytes),
         dispatch_bytes=largest(tables.dispatch_bytes),
-        stand_in_bytes=stand_in[:, :, splits.layer_units(counts.shape[2])].max(axis=2, initial=0.0)
-        + splits.held(stand_in, splits.kinds + 1),
-        made_bytes=made[:, :, splits.layer_units(counts.shape[2])].max(axis=2, initial=0.0),
+        stand_in_bytes=largest_layer(tables.stand_in_bytes) + splits.held(present(tables.stand_in_bytes), splits.kinds + 1),
+        made_bytes=largest_layer(tables.made_bytes),
         border_bytes=largest(tables.border_bytes),
         workspace_bytes=largest(tables.workspace_bytes),
         attention_s=plain(tables.attention_s),
